@@ -1,0 +1,34 @@
+# Shortcuts; the build itself is CMake's (CMakePresets.json).
+.PHONY: help build demo test bench clean format
+PRESETS ?= release debug
+
+help:
+	@echo 'make demo    install what is missing, build, train two models, compare their memory'
+	@echo 'make test    build and run all tests, as released and under sanitizers (PRESETS="$(PRESETS)")'
+	@echo 'make build   build/release/bin/ebb and build/release/lib/libebb.so'
+	@echo 'make bench   run the benchmarks; each prints one JSON object'
+	@echo 'make format  clang-format on all C files'
+	@echo 'make clean   remove build/'
+
+build:
+	@scripts/install-packages.sh build
+	@cmake --preset release
+	@cmake --build --preset release
+
+demo:
+	@scripts/install-packages.sh build data
+	@$(MAKE) --no-print-directory build
+	@scripts/demo.sh
+
+test:
+	@scripts/install-packages.sh build
+	@scripts/run-tests.sh $(PRESETS)
+
+bench: build
+	@set -e; for bench in build/release/bin/bench_*; do $$bench; done
+
+format:
+	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format -i
+
+clean:
+	@rm -rf build

@@ -1,0 +1,105 @@
+/* ebb/autograd.h: recording and backward.
+ * A node is recorded when an input needs a gradient and the grad mode is on.  After each node's
+ * backward its saved slots are released at once, before the next node runs. */
+#ifndef EBB_AUTOGRAD_H
+#define EBB_AUTOGRAD_H
+
+#include <ebb/op.h>
+#include <ebb/ops.h>
+
+EBB_BEGIN_DECLS
+
+/* ---- leaves ------------------------------------------------------------------------------ */
+/* Only a float tensor without history can be told to need a gradient.  Errors: EDTYPE, ESTATE. */
+EBB_API EBB_NODISCARD ebb_status ebb_set_requires_grad(ebb_tensor *t, bool on);
+EBB_API bool ebb_requires_grad(const ebb_tensor *t); /* a leaf that asks, or a result that has history */
+EBB_API ebb_tensor *ebb_grad(const ebb_tensor *leaf); /* borrowed; NULL: none yet */
+EBB_API void ebb_drop_grad(ebb_tensor *leaf);        /* frees the gradient's bytes */
+EBB_API EBB_NODISCARD ebb_status ebb_set_grad(ebb_tensor *leaf, ebb_tensor *grad); /* contiguous; retained; NULL drops */
+
+/* ---- modes: per thread, scoped ----------------------------------------------------------- */
+typedef enum ebb_grad_mode { EBB_GRAD_ON, EBB_NO_GRAD, EBB_INFERENCE } ebb_grad_mode;
+typedef struct ebb_mode_guard { int previous; } ebb_mode_guard;
+EBB_API ebb_mode_guard ebb_mode_set(ebb_grad_mode mode);
+EBB_API void ebb_mode_restore(ebb_mode_guard *guard);
+EBB_API ebb_grad_mode ebb_mode(void);
+/* EBB_WITH_MODE(EBB_NO_GRAD); holds until the scope ends, early returns included.  Once per scope. */
+#define EBB_WITH_MODE(mode)                                                                  \
+    __attribute__((cleanup(ebb_mode_restore), unused)) ebb_mode_guard ebb_mode_guard_ = ebb_mode_set(mode)
+
+/* ---- backward ---------------------------------------------------------------------------- */
+typedef struct ebb_backward_options {
+    size_t struct_bytes;
+    bool retain_graph;          /* keep saved slots, so that backward can run again */
+    ebb_tensor *const *grads;   /* per root, dL/droot (same shape and dtype); NULL: ones, and then
+                                   roots must have one element */
+    ebb_tensor *const *targets; /* when set: gradients of these go to target_grads (variables, NULL
+                                   where no path leads to the target) and no leaf accumulates */
+    ebb_tensor **target_grads;
+    int n_targets;
+} ebb_backward_options;
+
+/* Walks in reverse order of creation; never recursive.  Errors: ESTATE (a node's saved tensors were
+ * released by an earlier backward, which is named; or changed in place since they were saved),
+ * ESHAPE, EDTYPE, EUNSUPPORTED, ENOMEM, a hook's error.  A backward refused before its first node
+ * (released graph, bad root) changes nothing.  One that fails midway releases the graph's saved
+ * tensors and drops every leaf gradient it touched: see ebb_gradients_valid(). */
+EBB_API EBB_NODISCARD ebb_status ebb_backward_ex(ebb_tensor *const roots[], int n_roots,
+                                                 const ebb_backward_options *options);
+EBB_API EBB_NODISCARD ebb_status ebb_backward(ebb_tensor *root);
+/* False from a backward that failed midway until ebb_gradients_reset(): optimizers refuse (ESTATE)
+ * until the accumulation group is done again. */
+EBB_API bool ebb_gradients_valid(const ebb_context *ctx);
+EBB_API void ebb_gradients_reset(ebb_context *ctx);
+
+/* ---- hooks ------------------------------------------------------------------------------- */
+typedef struct ebb_visitor ebb_visitor; /* calls back with the tensors that user data holds */
+EBB_API void ebb_visit(ebb_visitor *visitor, ebb_tensor *held);
+
+typedef struct ebb_hook {
+    void *user;
+    /* On a tensor's gradient, when it is complete and before it is used.  *grad may be rebound to a
+     * tensor of the same shape and dtype.  Runs in order of registration.  `t` is the leaf; NULL for
+     * a result, whose last handle may be gone by then. */
+    ebb_status (*on_grad)(void *user, ebb_tensor *t, ebb_tensor **grad);
+    /* On a leaf, after this backward's last contribution is in ebb_grad(leaf).  May drop it. */
+    ebb_status (*on_accumulated)(void *user, ebb_tensor *leaf);
+    void (*visit)(void *user, ebb_visitor *visitor); /* NULL: holds no tensors */
+    void (*free)(void *user);                        /* NULL: nothing to free */
+} ebb_hook;
+/* Copies *hook.  *id (may be NULL) names it for ebb_hook_remove(). */
+EBB_API EBB_NODISCARD ebb_status ebb_hook_add(ebb_tensor *t, const ebb_hook *hook, int *id);
+EBB_API void ebb_hook_remove(ebb_tensor *t, int id);
+
+/* Finds cycles through hooks' user data that nothing outside reaches (trial deletion) and frees
+ * them.  Returns the number of tensors freed. */
+EBB_API size_t ebb_collect(ebb_context *ctx);
+
+/* ---- looking ----------------------------------------------------------------------------- */
+typedef enum ebb_slot_state { EBB_SLOT_EMPTY, EBB_SLOT_KEPT, EBB_SLOT_PROMISED, EBB_SLOT_REFILLED, EBB_SLOT_RELEASED } ebb_slot_state;
+typedef struct ebb_slot_info {
+    const char *name;      /* "in0", "out0", "out1" */
+    ebb_slot_state state;
+    size_t bytes;          /* of its storage; what is held only when KEPT or REFILLED */
+    uint32_t version;      /* of the storage, when it was saved */
+} ebb_slot_info;
+
+EBB_API ebb_node *ebb_tensor_node(const ebb_tensor *t); /* borrowed; NULL for a leaf */
+EBB_API const char *ebb_node_name(const ebb_node *node);  /* "gelu" */
+EBB_API uint64_t ebb_node_seq(const ebb_node *node);      /* order of creation, 1.. */
+EBB_API const char *ebb_node_scope(const ebb_node *node); /* "" when none */
+EBB_API int ebb_node_slots(const ebb_node *node, ebb_slot_info *slots, int max); /* returns how many */
+EBB_API size_t ebb_live_nodes(const ebb_context *ctx);
+/* Bytes that live nodes keep: each storage once. */
+EBB_API size_t ebb_saved_bytes(const ebb_context *ctx);
+
+/* Calls `emit` for each live node in order of creation. */
+EBB_API void ebb_each_node(const ebb_context *ctx, void (*emit)(void *user, const ebb_node *node), void *user);
+
+/* Why a storage is alive: writes lines, one per holder, each with a path from a live handle
+ * ("handle 'loss' -> add #12 -> linear #7, slot in0").  Returns the length that all lines need,
+ * as snprintf does. */
+EBB_API size_t ebb_why(const ebb_storage *storage, char *buf, size_t buf_bytes);
+
+EBB_END_DECLS
+#endif

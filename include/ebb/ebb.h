@@ -1,0 +1,20 @@
+/* ebb/ebb.h: everything. */
+#ifndef EBB_EBB_H
+#define EBB_EBB_H
+
+#include <ebb/autograd.h>
+#include <ebb/checkpoint.h>
+#include <ebb/context.h>
+#include <ebb/data.h>
+#include <ebb/memory.h>
+#include <ebb/nn.h>
+#include <ebb/op.h>
+#include <ebb/ops.h>
+#include <ebb/optim.h>
+#include <ebb/report.h>
+#include <ebb/status.h>
+#include <ebb/tensor.h>
+#include <ebb/train.h>
+#include <ebb/types.h>
+
+#endif

@@ -1,0 +1,55 @@
+/* ebb/memory.h: what memory is used, and by whom.
+ * Statistics follow PyTorch's words: allocated = blocks handed out (rounded to 512 bytes), reserved
+ * = segments held from the system, requested = what was asked for before rounding. */
+#ifndef EBB_MEMORY_H
+#define EBB_MEMORY_H
+
+#include <ebb/context.h>
+
+/* Each byte is in exactly one, in this order of precedence. */
+typedef enum ebb_category {
+    EBB_CAT_PARAMETER, EBB_CAT_OPTIMIZER, EBB_CAT_GRADIENT, EBB_CAT_INPUT,
+    EBB_CAT_ACTIVATION,  /* saved by a live node */
+    EBB_CAT_RECOMPUTED,  /* refilled by a recompute */
+    EBB_CAT_WORKSPACE, EBB_CAT_TEMPORARY,
+    EBB_N_CATEGORIES
+} ebb_category;
+
+typedef struct ebb_memory_stats {
+    size_t allocated_bytes, reserved_bytes, requested_bytes;
+    size_t peak_allocated_bytes, peak_reserved_bytes, peak_requested_bytes;
+    size_t by_category[EBB_N_CATEGORIES];         /* now; sums to allocated_bytes */
+    size_t by_category_at_peak[EBB_N_CATEGORIES]; /* at the first instant of the peak; sums to
+                                                     peak_allocated_bytes */
+    uint64_t n_allocs, n_frees, n_segment_allocs, n_segment_frees, n_alloc_retries, n_ooms;
+} ebb_memory_stats;
+
+EBB_BEGIN_DECLS
+
+EBB_API const char *ebb_category_name(ebb_category category); /* "parameters", "activations", ... as in JSON */
+EBB_API void ebb_memory_stats_get(const ebb_context *ctx, ebb_memory_stats *stats);
+EBB_API void ebb_memory_reset_peak(ebb_context *ctx);
+/* Returns whole free segments to the system. */
+EBB_API void ebb_memory_empty_cache(ebb_context *ctx);
+/* Says what a tensor's bytes are for.  A storage that is saved or temporary needs no call. */
+EBB_API void ebb_tensor_set_category(ebb_tensor *t, ebb_category category);
+EBB_API ebb_category ebb_storage_category(const ebb_storage *s);
+/* Bytes outside the pool: resident memory of the process now less what the pool has touched. */
+EBB_API size_t ebb_memory_outside_bytes(const ebb_context *ctx);
+
+/* "512MiB", "2GiB", "1500000": bytes.  Errors: EINVAL (says what is allowed). */
+EBB_API EBB_NODISCARD ebb_status ebb_size_parse(size_t *out, const char *text);
+/* "1.50 GiB"; returns buf. */
+EBB_API char *ebb_size_format(size_t bytes, char *buf, size_t buf_bytes);
+
+/* ---- faults: every allocation can be made to fail ---------------------------------------- */
+/* The n-th allocation from now (host bookkeeping and pool requests alike; 1 is the next) fails with
+ * ENOMEM, once.  0 turns it off.  Process-wide.  The environment variable EBB_FAIL_ALLOC=n arms it
+ * when the first context is made. */
+EBB_API void ebb_fault_arm(uint64_t n);
+EBB_API uint64_t ebb_fault_count(void); /* allocations since ebb_fault_arm() */
+EBB_API bool ebb_fault_fired(void);     /* the armed one has failed */
+EBB_API int64_t ebb_host_live_blocks(void); /* host allocations of ebb that are alive */
+
+EBB_END_DECLS
+#endif

@@ -1,0 +1,57 @@
+/* ebb/optim.h: optimizers, schedules, clipping.
+ * State is keyed by parameter name; a tensor listed twice is one parameter. */
+#ifndef EBB_OPTIM_H
+#define EBB_OPTIM_H
+
+#include <ebb/data.h>
+
+EBB_BEGIN_DECLS
+
+typedef enum ebb_optim_kind { EBB_SGD, EBB_ADAMW } ebb_optim_kind;
+typedef enum ebb_decay_rule { EBB_DECAY_ALL, EBB_DECAY_MATRICES, EBB_DECAY_NONE } ebb_decay_rule;
+
+typedef struct ebb_optim_options {
+    size_t struct_bytes;
+    ebb_optim_kind kind;
+    double lr, weight_decay;     /* decay is decoupled (Loshchilov and Hutter, arXiv 1711.05101): w -= lr wd w */
+    ebb_decay_rule decay;        /* matrices: parameters with ndim >= 2 */
+    double beta1, beta2, eps;    /* adamw */
+    double momentum; bool nesterov; /* sgd; Sutskever et al. 2013 in PyTorch's form */
+} ebb_optim_options;
+
+/* Reads the "optimizer" object of a config (its text); path starts messages. */
+EBB_API EBB_NODISCARD ebb_status ebb_optim_options_parse(ebb_optim_options *out, const char *json, const char *path);
+
+typedef struct ebb_optim ebb_optim;
+/* Allocates all state at once (category optimizer; zeros).  Params are retained; names are copied.
+ * A tensor listed twice is updated once.  Params that need no gradient are skipped. */
+EBB_API EBB_NODISCARD ebb_status ebb_optim_new(ebb_optim **out, ebb_context *ctx, const ebb_named_tensor *params,
+                                               int n, const ebb_optim_options *options);
+EBB_API void ebb_optim_free(ebb_optim *optim);
+/* One update from ebb_grad() of each parameter with learning rate lr (a parameter without gradient is left
+ * alone).  Gradients are not dropped.  Errors: ESTATE while ebb_gradients_valid() is false.
+ * Phase: optimizer; bumps versions; no pool allocation. */
+EBB_API EBB_NODISCARD ebb_status ebb_optim_step(ebb_optim *optim, double lr);
+EBB_API void ebb_optim_drop_grads(ebb_optim *optim);
+EBB_API int64_t ebb_optim_steps(const ebb_optim *optim);
+/* Global L2 norm over all gradients (each parameter once); scales them down to max_norm where it is
+ * larger (max_norm <= 0: only measures).  Sums in f64 in a fixed order.  PyTorch's form: factor
+ * max_norm / (norm + 1e-6), at most 1.  On dry devices *norm = 0. */
+EBB_API EBB_NODISCARD ebb_status ebb_optim_clip(ebb_optim *optim, double max_norm, double *norm);
+/* State as named tensors ("NAME.momentum"; "NAME.m", "NAME.v"; step in "optimizer.step" i64) for a file,
+ * matched by name on load; extra or missing names are EFORMAT. */
+EBB_API EBB_NODISCARD ebb_status ebb_optim_save(const ebb_optim *optim, const char *path);
+EBB_API EBB_NODISCARD ebb_status ebb_optim_load(ebb_optim *optim, const char *path);
+
+typedef struct ebb_schedule {
+    enum { EBB_SCHED_CONSTANT, EBB_SCHED_LINEAR, EBB_SCHED_COSINE } kind;
+    int64_t warmup;  /* steps of linear rise: lr * (step + 1) / warmup */
+    int64_t steps;   /* total */
+    double lr, min_lr;
+} ebb_schedule;
+EBB_API EBB_NODISCARD ebb_status ebb_schedule_parse(ebb_schedule *out, const char *json, const char *path);
+/* Learning rate of step 0, 1, ...; reaches min_lr at the last step. */
+EBB_API double ebb_schedule_lr(const ebb_schedule *schedule, int64_t step);
+
+EBB_END_DECLS
+#endif

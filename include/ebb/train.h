@@ -1,0 +1,86 @@
+/* ebb/train.h: configs, the training loop and what is built on it.  Everything `ebb` (the command)
+ * does goes through this header. */
+#ifndef EBB_TRAIN_H
+#define EBB_TRAIN_H
+
+#include <ebb/memory.h>
+#include <ebb/nn.h>
+#include <ebb/optim.h>
+
+EBB_BEGIN_DECLS
+
+typedef struct ebb_config ebb_config; /* a checked config; single owner */
+/* Loads `path`, applies sets ("train.batch=4"), checks every key.  A relative data path is looked up
+ * from the working folder, then from the config's folder.  Errors: EIO, EFORMAT (line, column), EINVAL (JSON path). */
+EBB_API EBB_NODISCARD ebb_status ebb_config_load(ebb_config **out, const char *path, const char *const sets[], int n_sets);
+EBB_API EBB_NODISCARD ebb_status ebb_config_copy(ebb_config **out, const ebb_config *config, const char *const sets[], int n_sets);
+EBB_API void ebb_config_free(ebb_config *config);
+EBB_API char *ebb_config_print(const ebb_config *config); /* JSON text, all defaults filled in; free() it */
+
+typedef struct ebb_progress {
+    const char *phase;         /* "train", "eval" */
+    int64_t step, steps;       /* of the phase */
+    double loss, lr, items_per_s, seconds_left;
+    const char *item;          /* "tokens", "samples" */
+    size_t allocated_bytes, peak_allocated_bytes;
+} ebb_progress;
+
+typedef struct ebb_train_options {
+    size_t struct_bytes;
+    const char *device;        /* "cpu", "dry:cpu" */
+    int threads;               /* 0: all cores */
+    int64_t steps;             /* > 0: overrides train.steps */
+    const char *out_dir;       /* NULL: no run folder, or resume_dir */
+    const char *resume_dir;    /* NULL; else a run folder to go on from: weights, optimizer, generator and
+                                  data order continue, so the losses are those of one straight run */
+    bool hash_gradients;       /* fill gradients_sha256 */
+    void (*on_progress)(void *user, const ebb_progress *progress);
+    void *user;
+    bool (*stop)(void *user);  /* NULL; true: stop after this step */
+} ebb_train_options;
+
+typedef struct ebb_train_result {
+    char device[32];
+    int threads;
+    int64_t steps, parameters;
+    double loss_first, loss_last, eval_loss, eval_accuracy;
+    bool has_eval, has_accuracy, tokens;
+    double step_ms;            /* median */
+    double items_per_s;
+    size_t outside_bytes;
+    ebb_memory_stats memory;   /* peak over the run */
+    double flops, recompute_flops; /* of one optimizer step */
+    uint64_t recomputed_ops;   /* of one optimizer step */
+    char gradients_sha256[65]; /* over every step's gradients as the optimizer receives them,
+                                  parameters sorted by name; "" when not asked for */
+    char run_dir[512];
+} ebb_train_result;
+
+/* Trains.  Run folder: config.json, weights.safetensors, optimizer.safetensors, metrics.jsonl. */
+EBB_API EBB_NODISCARD ebb_status ebb_train(ebb_train_result *result, const ebb_config *config, const ebb_train_options *options);
+/* The same loop on a dry device, cut short when the pool's state repeats. */
+EBB_API EBB_NODISCARD ebb_status ebb_estimate(ebb_train_result *result, const ebb_config *config, const ebb_train_options *options);
+
+/* One forward and backward: weights and batch from safetensors files, gradients to another. */
+EBB_API EBB_NODISCARD ebb_status ebb_grads(double *loss, size_t *peak_allocated_bytes, const ebb_config *config,
+                                           const ebb_train_options *options, const char *weights, const char *batch,
+                                           const char *out);
+/* Evaluates a run folder's weights on its evaluation data. */
+EBB_API EBB_NODISCARD ebb_status ebb_evaluate(ebb_train_result *result, const char *run_dir, const ebb_train_options *options);
+
+/* ---- finite differences ------------------------------------------------------------------ */
+typedef struct ebb_gradcheck_result {
+    const char *op, *op_case;
+    double worst;              /* largest relative error over the case's inputs */
+    int worst_input;
+    bool passed;
+    char message[256];         /* why not */
+} ebb_gradcheck_result;
+/* Runs every case of `op` in f64 (central differences) and reports each; an op without a case that
+ * checks a gradient is reported as failed.  gradient_scale: 1; a test uses 1 + 1e-4 to see it caught.
+ * Returns EBB_OK when the check ran, whatever it found. */
+EBB_API EBB_NODISCARD ebb_status ebb_gradcheck(const ebb_op *op, double gradient_scale,
+                                               void (*report)(void *user, const ebb_gradcheck_result *result), void *user);
+
+EBB_END_DECLS
+#endif

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Builds the given CMake presets and runs their tests, except those labelled slow.
+# Usage: scripts/run-tests.sh [PRESET...]      default: release debug
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+presets=("${@:-release}")
+[ $# -gt 0 ] || presets+=(debug)
+
+for preset in "${presets[@]}"; do
+    log=$(mktemp)
+    cmake --preset "$preset" >"$log" 2>&1 || { cat "$log" >&2; rm -f "$log"; exit 1; }
+    rm -f "$log"
+    echo "== $preset: build"
+    cmake --build --preset "$preset"
+done
+
+failed=0
+for preset in "${presets[@]}"; do
+    echo "== $preset: test"
+    ctest --preset "$preset" --no-label-summary -j "$(nproc)" || failed=1
+done
+exit $failed

@@ -1,0 +1,161 @@
+/* alloc/free_tree.c: an AVL tree with parent links. */
+#include "alloc/free_tree.h"
+
+#include "alloc/pool_state.h"
+
+static bool is_before(const ebb__block *a, const ebb__block *b)
+{
+    if (a->stream != b->stream) return a->stream < b->stream;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes;
+    if (a->segment_number != b->segment_number) return a->segment_number < b->segment_number;
+    return a->offset < b->offset;
+}
+
+static int height(const ebb__block *block)
+{
+    return block ? block->height : 0;
+}
+
+static void update_height(ebb__block *block)
+{
+    int left = height(block->child[0]), right = height(block->child[1]);
+    block->height = 1 + (left > right ? left : right);
+}
+
+static void replace_child(ebb__free_tree *tree, ebb__block *parent, const ebb__block *old,
+                          ebb__block *with)
+{
+    if (!parent) tree->root = with;
+    else parent->child[parent->child[1] == old] = with;
+    if (with) with->parent = parent;
+}
+
+/* Lifts top's child of that side above top, and returns it. */
+static ebb__block *rotate(ebb__free_tree *tree, ebb__block *top, int side)
+{
+    ebb__block *riser = top->child[side], *inner = riser->child[!side];
+    replace_child(tree, top->parent, top, riser);
+    top->child[side] = inner;
+    if (inner) inner->parent = top;
+    riser->child[!side] = top;
+    top->parent = riser;
+    update_height(top);
+    update_height(riser);
+    return riser;
+}
+
+/* Restores heights and balance from `block` up; stops where a subtree is as high as before. */
+static void rebalance(ebb__free_tree *tree, ebb__block *block)
+{
+    while (block) {
+        int before = block->height;
+        int lean = height(block->child[1]) - height(block->child[0]);
+        if (lean > 1 || lean < -1) {
+            int side = lean > 0;
+            ebb__block *heavy = block->child[side];
+            bool inner_is_higher = height(heavy->child[!side]) > height(heavy->child[side]);
+            if (inner_is_higher) rotate(tree, heavy, !side);
+            block = rotate(tree, block, side);
+        } else {
+            update_height(block);
+        }
+        if (block->height == before) return;
+        block = block->parent;
+    }
+}
+
+void ebb__free_tree_insert(ebb__free_tree *tree, ebb__block *block)
+{
+    ebb__block *parent = NULL, **link = &tree->root;
+    while (*link) {
+        parent = *link;
+        link = &parent->child[is_before(parent, block)];
+    }
+    *link = block;
+    block->parent = parent;
+    block->child[0] = block->child[1] = NULL;
+    block->height = 1;
+    tree->n_blocks++;
+    rebalance(tree, parent);
+}
+
+/* Puts the next block in the order, which has no left child, into block's place.  Returns where
+ * the tree has become lower. */
+static ebb__block *replace_by_successor(ebb__free_tree *tree, ebb__block *block)
+{
+    ebb__block *heir = block->child[1];
+    while (heir->child[0]) heir = heir->child[0];
+    ebb__block *lowered = heir;
+    if (heir->parent != block) {
+        lowered = heir->parent;
+        replace_child(tree, heir->parent, heir, heir->child[1]);
+        heir->child[1] = block->child[1];
+        heir->child[1]->parent = heir;
+    }
+    heir->child[0] = block->child[0];
+    heir->child[0]->parent = heir;
+    heir->height = block->height;
+    replace_child(tree, block->parent, block, heir);
+    return lowered;
+}
+
+void ebb__free_tree_remove(ebb__free_tree *tree, ebb__block *block)
+{
+    ebb__block *lowered = block->parent;
+    if (block->child[0] && block->child[1]) lowered = replace_by_successor(tree, block);
+    else replace_child(tree, block->parent, block, block->child[block->child[0] == NULL]);
+    tree->n_blocks--;
+    rebalance(tree, lowered);
+}
+
+ebb__block *ebb__free_tree_find(const ebb__free_tree *tree, int stream, size_t bytes)
+{
+    ebb__block *found = NULL, *at = tree->root;
+    while (at) {
+        bool too_early = at->stream == stream ? at->bytes < bytes : at->stream < stream;
+        found = too_early ? found : at;
+        at = at->child[too_early];
+    }
+    return found && found->stream == stream ? found : NULL;
+}
+
+static ebb__block *lowest(ebb__block *block)
+{
+    while (block && block->child[0]) block = block->child[0];
+    return block;
+}
+
+ebb__block *ebb__free_tree_first(const ebb__free_tree *tree)
+{
+    return lowest(tree->root);
+}
+
+ebb__block *ebb__free_tree_next(const ebb__block *block)
+{
+    if (block->child[1]) return lowest(block->child[1]);
+    while (block->parent && block->parent->child[1] == block) block = block->parent;
+    return block->parent;
+}
+
+/* The depth is logarithmic, so recursion is safe.  Counts the subtree's blocks; -1: broken. */
+static int64_t count_valid(const ebb__block *block, const ebb__block *parent)
+{
+    if (!block) return 0;
+    int left = height(block->child[0]), right = height(block->child[1]);
+    if (block->parent != parent || left - right > 1 || right - left > 1) return -1;
+    if (block->height != 1 + (left > right ? left : right)) return -1;
+    int64_t n_left = count_valid(block->child[0], block);
+    int64_t n_right = n_left < 0 ? -1 : count_valid(block->child[1], block);
+    return n_right < 0 ? -1 : n_left + 1 + n_right;
+}
+
+bool ebb__free_tree_is_valid(const ebb__free_tree *tree)
+{
+    if (count_valid(tree->root, NULL) != (int64_t)tree->n_blocks) return false;
+    const ebb__block *last = NULL;
+    for (const ebb__block *at = ebb__free_tree_first(tree); at; at = ebb__free_tree_next(at)) {
+        if (last && !is_before(last, at)) return false;
+        last = at;
+    }
+    return true;
+}

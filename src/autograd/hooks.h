@@ -1,0 +1,16 @@
+/* autograd/hooks.h: a tensor's hooks, in order of registration. */
+#ifndef EBB_AUTOGRAD_HOOKS_H
+#define EBB_AUTOGRAD_HOOKS_H
+
+#include "autograd/node.h"
+
+typedef struct ebb__hook_entry { int id; ebb_hook hook; struct ebb__hook_entry *next; } ebb__hook_entry;
+typedef struct ebb__hooks { int next_id; ebb__hook_entry *first; } ebb__hooks;
+
+struct ebb__hooks **ebb__hooks_of(ebb_tensor *t); /* the leaf's own, or its node's */
+bool ebb__hooks_want_grad(const struct ebb__hooks *hooks);
+EBB_NODISCARD ebb_status ebb__hooks_run_grad(struct ebb__hooks *hooks, ebb_tensor *t, ebb_tensor **grad);
+EBB_NODISCARD ebb_status ebb__hooks_run_accumulated(struct ebb__hooks *hooks, ebb_tensor *leaf);
+void ebb__hooks_visit(const struct ebb__hooks *hooks, ebb_visitor *visitor);
+
+#endif

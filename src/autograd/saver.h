@@ -1,0 +1,26 @@
+/* autograd/saver.h: what the recorder and the slots ask of the savers (checkpoint), which stand
+ * above them: declared here, defined in checkpoint/. */
+#ifndef EBB_AUTOGRAD_SAVER_H
+#define EBB_AUTOGRAD_SAVER_H
+
+#include "autograd/node.h"
+
+/* Before the call: room in the active segments, the policy's answer, the op recipe. */
+EBB_NODISCARD ebb_status ebb__saver_begin(ebb__recording *r, const ebb_call *call, ebb_tensor *const ins[]);
+/* What the call makes now will be recomputed, not kept (as the policy said in begin). */
+bool ebb__saver_recomputes_outputs(const ebb_context *ctx);
+/* After the call, before the node's slots are saved: never fails. */
+void ebb__saver_commit(ebb__recording *r, ebb_tensor *const ins[], ebb_tensor *const outs[]);
+void ebb__saver_abort(ebb__recording *r);
+/* Where the bytes of `t` can be made again; segment NULL: nowhere. */
+ebb__promise ebb__saver_promise(const ebb_tensor *t);
+/* The promise for output `out` of the call just committed. */
+ebb__promise ebb__saver_output_promise(const ebb_context *ctx, int out);
+
+void ebb__promise_take(ebb__slot *slot, ebb__promise promise);  /* links the slot; retains */
+void ebb__promise_drop(ebb__slot *slot);                        /* unlinks; releases */
+EBB_NODISCARD ebb_status ebb__promise_fill(ebb__slot *slot);    /* PROMISED -> REFILLED */
+bool ebb__promise_repeatable(const ebb__slot *slot);            /* what is refilled can be refilled again */
+void ebb__promise_backward_end(ebb_context *ctx);
+
+#endif

@@ -1,0 +1,66 @@
+/* slot.c: a saved slot is a promise; how it is kept is its state. */
+#include "autograd/saver.h"
+#include "core/assert.h"
+
+void ebb__slot_keep(ebb__slot *slot, ebb_storage *storage, int64_t offset)
+{
+    EBB_ASSERT(slot->state == EBB_SLOT_EMPTY);
+    slot->state = EBB_SLOT_KEPT;
+    slot->storage = storage;
+    slot->offset = offset;
+    slot->version = storage->version;
+    slot->bytes = storage->bytes;
+    ebb__storage_retain(storage);
+    ebb__storage_count_kept(storage, 1);
+}
+
+void ebb__slot_save(ebb__slot *slot, ebb_tensor *t)
+{
+    ebb__promise promise = ebb__saver_promise(t);
+    slot->bytes = t->storage->bytes;
+    if (promise.segment) ebb__promise_take(slot, promise);
+    else ebb__slot_keep(slot, t->storage, t->offset);
+}
+
+static void drop_bytes(ebb__slot *slot)
+{
+    ebb_storage *storage = slot->storage;
+    slot->storage = NULL;
+    if (slot->state == EBB_SLOT_KEPT) ebb__storage_count_kept(storage, -1);
+    else ebb__storage_count_refilled(storage, -1);
+    ebb__storage_release(storage);
+}
+
+void ebb__slot_unfill(ebb__slot *slot)
+{
+    if (slot->state != EBB_SLOT_REFILLED || !ebb__promise_repeatable(slot)) return;
+    drop_bytes(slot);
+    slot->state = EBB_SLOT_PROMISED;
+}
+
+void ebb__slot_release(ebb__slot *slot, uint64_t backward)
+{
+    if (slot->state == EBB_SLOT_EMPTY || slot->state == EBB_SLOT_RELEASED) return;
+    if (slot->storage) drop_bytes(slot);
+    slot->state = EBB_SLOT_RELEASED;
+    slot->released_by = backward;
+    if (slot->promise.segment) ebb__promise_drop(slot);
+}
+
+ebb_status ebb__slot_open(ebb__slot *slot, const char *what)
+{
+    if (slot->state == EBB_SLOT_PROMISED) return ebb__promise_fill(slot);
+    if (slot->state == EBB_SLOT_RELEASED)
+        return ebb_fail(EBB_ESTATE, "%s was released by backward %llu", what, (unsigned long long)slot->released_by);
+    EBB_ASSERT(slot->state != EBB_SLOT_EMPTY);
+    if (slot->state == EBB_SLOT_KEPT && slot->version != slot->storage->version)
+        return ebb_fail(EBB_ESTATE, "%s was changed in place since it was saved: saved version %u, found %u", what,
+                        slot->version, slot->storage->version);
+    return EBB_OK;
+}
+
+void *ebb__slot_data(const ebb__slot *slot, ebb_dtype dtype)
+{
+    if (!slot->storage->data) return NULL;
+    return (char *)slot->storage->data + (size_t)slot->offset * ebb_dtype_bytes(dtype);
+}

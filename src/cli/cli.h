@@ -1,0 +1,115 @@
+/* cli/cli.h: what the commands share.  The command line sees ebb's public headers only. */
+#ifndef EBB_CLI_CLI_H
+#define EBB_CLI_CLI_H
+
+#include <cjson/cJSON.h>
+#include <ebb/ebb.h>
+#include <stdio.h>
+
+/* Exit statuses. */
+enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_NO_MEMORY = 3 };
+/* Number that grows when a field of the JSON output changes. */
+enum { CLI_SCHEMA = 1 };
+
+/* ---- arguments --------------------------------------------------------------------------- */
+
+enum { CLI_MAX_SETS = 128, CLI_MAX_OPERANDS = 4 };
+
+typedef struct cli_args {
+    const struct cli_command *command;
+    const char *operands[CLI_MAX_OPERANDS];
+    int n_operands;
+    /* common options */
+    const char *sets[CLI_MAX_SETS];
+    int n_sets;
+    const char *device;
+    int64_t threads;
+    bool json, quiet, help;
+    /* options of some commands; NULL or 0 where not given */
+    const char *out, *resume, *vary, *weights, *batch;
+    int64_t steps;
+} cli_args;
+
+typedef enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_COUNT, CLI_SET } cli_kind;
+
+typedef struct cli_option {
+    const char *name, *value; /* "--steps", "N"; value NULL: a flag */
+    cli_kind kind;
+    size_t offset;            /* into cli_args */
+    const char *help;
+    bool required;
+} cli_option;
+
+typedef struct cli_command {
+    const char *name, *operands; /* "train", "CONFIG" */
+    int min_operands, max_operands;
+    const char *summary, *details;
+    const cli_option *options;
+    int n_options;
+    int (*run)(const cli_args *args); /* returns the exit status */
+} cli_command;
+
+extern const cli_command cli_train, cli_compare, cli_estimate, cli_grads, cli_eval, cli_gradcheck, cli_info;
+extern const cli_command *const cli_commands[];
+extern const int cli_n_commands;
+extern const cli_option cli_common_options[];
+extern const int cli_n_common_options;
+
+/* Fills args from argv[1..).  Returns CLI_DONE, or CLI_USAGE after saying what is wrong. */
+int cli_parse(cli_args *args, int argc, char **argv);
+void cli_help(FILE *file);
+void cli_command_help(FILE *file, const cli_command *command);
+
+/* ---- errors ------------------------------------------------------------------------------ */
+
+/* Says ebb's last message on stderr, and as JSON on stdout where asked for; returns the exit status
+ * that `status` means. */
+int cli_fail(const cli_args *args, ebb_status status);
+/* The same for errors that come from reading a config: they are always wrong usage, unless memory
+ * is gone. */
+int cli_fail_config(const cli_args *args, ebb_status status);
+/* Wrong usage: the text on stderr (and as JSON), and where help is. */
+int cli_usage(const cli_args *args, const char *fmt, ...) EBB_PRINTF(2, 3);
+
+/* ---- JSON -------------------------------------------------------------------------------- */
+
+/* An object under construction; `failed` when memory was gone. */
+typedef struct cli_json { cJSON *root; bool failed; } cli_json;
+
+cli_json cli_json_begin(void); /* with "schema" */
+/* Each adds to `object` (NULL: the root). */
+void cli_put_number(cli_json *json, cJSON *object, const char *key, double value);
+void cli_put_bytes(cli_json *json, cJSON *object, const char *key, size_t bytes);
+void cli_put_text(cli_json *json, cJSON *object, const char *key, const char *value); /* NULL: null */
+void cli_put_bool(cli_json *json, cJSON *object, const char *key, bool value);
+void cli_put_null(cli_json *json, cJSON *object, const char *key);
+cJSON *cli_put_object(cli_json *json, cJSON *object, const char *key);
+cJSON *cli_put_array(cli_json *json, cJSON *object, const char *key);
+cJSON *cli_add_object(cli_json *json, cJSON *array);
+/* Prints the object on stdout and frees it; returns `exit_status`, or what failed. */
+int cli_json_end(cli_json *json, const cli_args *args, int exit_status);
+
+/* ---- configs, runs, results -------------------------------------------------------------- */
+
+/* Loads the config of the first operand with --set applied; returns the exit status. */
+int cli_load_config(ebb_config **out, const cli_args *args);
+/* Training options from the command line. */
+ebb_train_options cli_train_options(const cli_args *args);
+
+/* The fields that `train` prints, and the memory object of any report. */
+void cli_put_result(cli_json *json, cJSON *object, const ebb_train_result *result);
+void cli_put_memory(cli_json *json, cJSON *object, const ebb_memory_stats *memory);
+void cli_print_result(const ebb_train_result *result, FILE *file);
+
+/* Shows progress on stderr where that is a terminal (or EBB_PROGRESS=1), and turns the first Ctrl-C
+ * into an early, clean end.  The line outlives the run. */
+void cli_watch(ebb_train_options *options, const cli_args *args, ebb_progress_line *line);
+bool cli_interrupted(void);
+
+/* The variants of `compare`: the set "PATH=VALUE" and the value for each; split at top-level commas.
+ * Returns how many, or -1 after a message. */
+enum { CLI_MAX_VARIANTS = 32, CLI_VARIANT_BYTES = 512 };
+typedef struct cli_variant { char set[CLI_VARIANT_BYTES]; const char *value; /* within set */ } cli_variant;
+int cli_variants(cli_variant variants[CLI_MAX_VARIANTS], const cli_args *args, const char *vary);
+
+#endif

@@ -1,0 +1,158 @@
+/* compare: the same training under variants of one setting, each from an empty pool. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+typedef struct comparison {
+    const cli_args *args;
+    ebb_config *config;
+    int n, n_done;
+    cli_variant variants[CLI_MAX_VARIANTS];
+    ebb_train_result measured[CLI_MAX_VARIANTS], predicted[CLI_MAX_VARIANTS];
+} comparison;
+
+/* ---- running ------------------------------------------------------------------------------ */
+
+static ebb_status run_variant(comparison *c, int i, const ebb_config *config, ebb_progress_line *line)
+{
+    ebb_train_options options = cli_train_options(c->args);
+    options.hash_gradients = true;
+    ebb_status st = ebb_estimate(&c->predicted[i], config, &options);
+    if (st != EBB_OK) return st;
+    cli_watch(&options, c->args, line);
+    if (line->file) {
+        fprintf(stderr, "%s\n", c->variants[i].set);
+    }
+    st = ebb_train(&c->measured[i], config, &options);
+    ebb_progress_clear(line);
+    return st;
+}
+
+/* Every config is read before the first run: a wrong value costs no time. */
+static int run_all(comparison *c)
+{
+    ebb_config *configs[CLI_MAX_VARIANTS] = { NULL };
+    int status = CLI_DONE;
+    for (int i = 0; i < c->n && status == CLI_DONE; i++) {
+        const char *set = c->variants[i].set;
+        ebb_status st = ebb_config_copy(&configs[i], c->config, &set, 1);
+        if (st != EBB_OK) status = cli_fail_config(c->args, st);
+    }
+    for (int i = 0; i < c->n && status == CLI_DONE && !cli_interrupted(); i++) {
+        ebb_progress_line line;
+        ebb_status st = run_variant(c, i, configs[i], &line);
+        if (st != EBB_OK) status = cli_fail(c->args, st);
+        c->n_done = i + 1;
+    }
+    for (int i = 0; i < c->n; i++) ebb_config_free(configs[i]);
+    return status;
+}
+
+/* ---- reporting ---------------------------------------------------------------------------- */
+
+static int print_json(const comparison *c)
+{
+    cli_json json = cli_json_begin();
+    cJSON *runs = cli_put_array(&json, NULL, "runs");
+    for (int i = 0; i < c->n_done; i++) {
+        const ebb_train_result *m = &c->measured[i];
+        const ebb_memory_stats *p = &c->predicted[i].memory;
+        cJSON *run = cli_add_object(&json, runs);
+        cli_put_text(&json, run, "name", c->variants[i].value);
+        cli_put_result(&json, run, m);
+        cli_put_bytes(&json, run, "predicted_peak_allocated_bytes", p->peak_allocated_bytes);
+        cli_put_bytes(&json, run, "predicted_peak_reserved_bytes", p->peak_reserved_bytes);
+        cli_put_number(&json, run, "recomputed_ops", (double)m->recomputed_ops);
+        cli_put_number(&json, run, "recompute_flops", m->recompute_flops);
+        cli_put_text(&json, run, "gradients_sha256", m->gradients_sha256);
+    }
+    return cli_json_end(&json, c->args, CLI_DONE);
+}
+
+static size_t saved_bytes(const ebb_memory_stats *m)
+{
+    return m->by_category_at_peak[EBB_CAT_ACTIVATION] + m->by_category_at_peak[EBB_CAT_RECOMPUTED];
+}
+
+static ebb_status add_row(ebb_table *table, const comparison *c, int i)
+{
+    const ebb_train_result *m = &c->measured[i], *first = &c->measured[0];
+    const ebb_memory_stats *p = &c->predicted[i].memory;
+    char text[8][32];
+    const char *cells[8];
+    for (int k = 0; k < 8; k++) cells[k] = text[k];
+    cells[0] = c->variants[i].value;
+    ebb_size_format(m->memory.peak_allocated_bytes, text[1], sizeof(text[1]));
+    ebb_size_format(m->memory.peak_reserved_bytes, text[2], sizeof(text[2]));
+    ebb_size_format(saved_bytes(&m->memory), text[3], sizeof(text[3]));
+    snprintf(text[4], sizeof(text[4]), "%.1f", m->step_ms);
+    snprintf(text[5], sizeof(text[5]), "%.2f", first->step_ms > 0 ? m->step_ms / first->step_ms : 0);
+    bool exact = p->peak_allocated_bytes == m->memory.peak_allocated_bytes &&
+                 p->peak_reserved_bytes == m->memory.peak_reserved_bytes;
+    double off = (double)p->peak_allocated_bytes - (double)m->memory.peak_allocated_bytes;
+    if (exact)
+        snprintf(text[6], sizeof(text[6]), "exact");
+    else
+        snprintf(text[6], sizeof(text[6]), "off by %+.0f B", off);
+    snprintf(text[7], sizeof(text[7]), "%.12s", m->gradients_sha256);
+    return ebb_table_row(table, cells);
+}
+
+static void print_verdict(const comparison *c)
+{
+    bool same = true;
+    for (int i = 1; i < c->n_done; i++)
+        same = same && strcmp(c->measured[i].gradients_sha256, c->measured[0].gradients_sha256) == 0;
+    if (c->n_done > 1)
+        printf("\nThe gradients of all steps are %s in all runs.\n", same ? "the same, bit for bit," : "NOT the same");
+}
+
+static int print_table(const comparison *c)
+{
+    static const char *const titles[] = { "", ">peak", ">reserved", ">activations", ">step ms", ">ratio",
+                                          ">predicted", "gradients" };
+    const char *named[8];
+    char path[EBB_TABLE_CELL_BYTES];
+    memcpy(named, titles, sizeof(named));
+    snprintf(path, sizeof(path), "%.*s", (int)(c->variants[0].value - c->variants[0].set - 1), c->variants[0].set);
+    named[0] = path;
+    ebb_table *table = NULL;
+    ebb_status st = ebb_table_new(&table, 8, named);
+    for (int i = 0; i < c->n_done && st == EBB_OK; i++) st = add_row(table, c, i);
+    if (st == EBB_OK) {
+        ebb_table_print(table, stdout);
+        print_verdict(c);
+    }
+    ebb_table_free(table);
+    return st == EBB_OK ? CLI_DONE : cli_fail(c->args, st);
+}
+
+static int run(const cli_args *args)
+{
+    static comparison c;
+    c.args = args;
+    c.n = cli_variants(c.variants, args, args->vary ? args->vary : "memory.checkpoint=none,every:1,sqrt");
+    if (c.n < 0) return CLI_USAGE;
+    int status = cli_load_config(&c.config, args);
+    if (status != CLI_DONE) return status;
+    status = run_all(&c);
+    ebb_config_free(c.config);
+    if (status != CLI_DONE) return status;
+    if (args->json) return print_json(&c);
+    return args->quiet ? CLI_DONE : print_table(&c);
+}
+
+static const cli_option options[] = {
+    { "--vary", "PATH=V1,V2,...", CLI_TEXT, offsetof(cli_args, vary), "default: memory.checkpoint=none,every:1,sqrt", false },
+    { "--steps", "N", CLI_COUNT, offsetof(cli_args, steps), "instead of train.steps", false },
+};
+
+const cli_command cli_compare = {
+    .name = "compare", .operands = "CONFIG", .min_operands = 1, .max_operands = 1,
+    .summary = "Trains under several values of one setting, and compares memory and time",
+    .details = "Each run starts from an empty pool.  Activations are those saved for backward and those that a\n"
+               "recompute refilled, at the instant of the peak.  \"predicted\" tells whether the dry run beforehand\n"
+               "gave the measured peak, allocated and reserved.  Equal gradients have equal hashes.\n",
+    .options = options, .n_options = sizeof(options) / sizeof(options[0]), .run = run,
+};

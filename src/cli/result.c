@@ -1,0 +1,52 @@
+/* A result as JSON fields and as text. */
+#include "cli.h"
+
+void cli_put_memory(cli_json *json, cJSON *object, const ebb_memory_stats *memory)
+{
+    cli_put_bytes(json, object, "peak_allocated_bytes", memory->peak_allocated_bytes);
+    cli_put_bytes(json, object, "peak_reserved_bytes", memory->peak_reserved_bytes);
+    cli_put_bytes(json, object, "peak_requested_bytes", memory->peak_requested_bytes);
+    cJSON *by = cli_put_object(json, object, "memory");
+    for (int i = 0; i < EBB_N_CATEGORIES; i++)
+        cli_put_bytes(json, by, ebb_category_name((ebb_category)i), memory->by_category_at_peak[i]);
+}
+
+static void put_evaluation(cli_json *json, cJSON *object, const ebb_train_result *r)
+{
+    if (r->has_eval)
+        cli_put_number(json, object, "eval_loss", r->eval_loss);
+    else
+        cli_put_null(json, object, "eval_loss");
+    if (r->has_accuracy) cli_put_number(json, object, "eval_accuracy", r->eval_accuracy);
+}
+
+void cli_put_result(cli_json *json, cJSON *object, const ebb_train_result *r)
+{
+    cli_put_text(json, object, "device", r->device);
+    cli_put_number(json, object, "threads", r->threads);
+    cli_put_number(json, object, "steps", (double)r->steps);
+    cli_put_number(json, object, "loss_first", r->loss_first);
+    cli_put_number(json, object, "loss_last", r->loss_last);
+    put_evaluation(json, object, r);
+    cli_put_number(json, object, "step_ms", r->step_ms);
+    cli_put_number(json, object, r->tokens ? "tokens_per_s" : "samples_per_s", r->items_per_s);
+    cli_put_memory(json, object, &r->memory);
+    cli_put_bytes(json, object, "outside_bytes", r->outside_bytes);
+    cli_put_text(json, object, "run_dir", r->run_dir[0] ? r->run_dir : NULL);
+}
+
+void cli_print_result(const ebb_train_result *r, FILE *file)
+{
+    char count[32], rate[32], outside[32];
+    const char *item = r->tokens ? "tokens" : "samples";
+    fprintf(file, "%lld steps on %s with %d thread%s; %s parameters\n", (long long)r->steps, r->device, r->threads,
+            r->threads == 1 ? "" : "s", ebb_count_format((double)r->parameters, count, sizeof(count)));
+    fprintf(file, "  loss             %.4f at first, %.4f at last\n", r->loss_first, r->loss_last);
+    if (r->has_eval) fprintf(file, "  evaluation loss  %.4f\n", r->eval_loss);
+    if (r->has_accuracy) fprintf(file, "  accuracy         %.2f %%\n", 100 * r->eval_accuracy);
+    fprintf(file, "  step             %.1f ms (median), %s %s/s\n", r->step_ms,
+            ebb_count_format(r->items_per_s, rate, sizeof(rate)), item);
+    ebb_memory_print(&r->memory, file);
+    fprintf(file, "  %-16s %12s\n", "outside the pool", ebb_size_format(r->outside_bytes, outside, sizeof(outside)));
+    if (r->run_dir[0]) fprintf(file, "run folder: %s\n", r->run_dir);
+}

@@ -1,0 +1,16 @@
+/* core/site.h: the call site that EBB_TRY() left on this thread. */
+#ifndef EBB_CORE_SITE_H
+#define EBB_CORE_SITE_H
+
+typedef struct ebb__site { const char *file; int line; } ebb__site;
+
+ebb__site ebb__site_get(void);
+
+/* As EBB_TRY(), inside the library: the call site stays the user's. */
+#define EBB__TRY(call)                                                   \
+    do {                                                                 \
+        ebb_status ebb_try_status_ = (call);                             \
+        if (ebb_try_status_ != EBB_OK) return ebb_try_status_;           \
+    } while (0)
+
+#endif

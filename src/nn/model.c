@@ -1,0 +1,254 @@
+#include "nn/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/assert.h"
+#include "core/mem.h"
+
+const ebb__arch *const ebb__archs[] = { &ebb__mlp, &ebb__gpt };
+const int ebb__n_archs = sizeof(ebb__archs) / sizeof(ebb__archs[0]);
+
+/* ---- lifetime ---------------------------------------------------------------------------- */
+
+static ebb_status name_blocks(ebb_model *model)
+{
+    int n = model->info.blocks;
+    model->block_names = ebb__calloc((size_t)n, sizeof(*model->block_names));
+    model->ranges = ebb__calloc((size_t)n, sizeof(*model->ranges));
+    if (!model->block_names || !model->ranges) return EBB_ENOMEM;
+    for (int i = 0; i < n; i++)
+        snprintf(model->block_names[i], sizeof(model->block_names[i]), "%s.%d",
+                 model->config.arch->block_name, i);
+    return EBB_OK;
+}
+
+static ebb_status build(ebb_model *model, const cJSON *object, uint64_t seed)
+{
+    EBB_TRY(ebb__model_config_read(&model->config, object));
+    EBB_TRY(model->config.arch->info(&model->info, &model->config));
+    EBB_TRY(name_blocks(model));
+    return ebb__model_make_params(model, seed);
+}
+
+ebb_status ebb_model_new(ebb_model **out, ebb_context *ctx, const char *model_json, ebb_dtype dtype,
+                         uint64_t seed)
+{
+    if (dtype != EBB_F32 && dtype != EBB_F64)
+        return ebb_fail(EBB_EUNSUPPORTED, "model: parameters of dtype %s; f32 and f64 are built",
+                        ebb_dtype_name(dtype));
+    cJSON *object = NULL;
+    EBB_TRY(ebb__json_parse(&object, model_json, strlen(model_json), "model"));
+    ebb_model *model = ebb__calloc(1, sizeof(*model));
+    ebb_status st = EBB_ENOMEM;
+    if (model) {
+        model->ctx = ctx;
+        model->dtype = dtype;
+        model->training = true;
+        st = build(model, object, seed);
+        model->config.frozen = NULL; /* it goes with the object */
+    }
+    cJSON_Delete(object);
+    if (st == EBB_OK)
+        *out = model;
+    else
+        ebb_model_free(model);
+    return st;
+}
+
+void ebb_model_free(ebb_model *model)
+{
+    if (!model) return;
+    for (int i = 0; i < model->n_params; i++) ebb_drop(&model->params[i].tensor);
+    ebb__free(model->params);
+    ebb__free(model->names);
+    ebb__free(model->weights);
+    ebb__free(model->ranges);
+    ebb__free(model->block_names);
+    ebb__free(model);
+}
+
+ebb_model_info ebb_model_info_get(const ebb_model *model) { return model->info; }
+
+int ebb_model_params(const ebb_model *model, const ebb_named_tensor **params)
+{
+    if (params) *params = model->params;
+    return model->n_params;
+}
+
+void ebb_model_train_mode(ebb_model *model, bool on) { model->training = on; }
+
+/* ---- files ------------------------------------------------------------------------------- */
+
+ebb_status ebb_model_save(const ebb_model *model, const char *path)
+{
+    return ebb_safetensors_save(path, model->params, model->n_params);
+}
+
+static ebb_status check_entry(const ebb_safetensors_entry *e, const ebb_tensor *t, const char *path)
+{
+    bool same = e->known_dtype && e->dtype == ebb_tensor_dtype(t) && e->ndim == ebb_tensor_ndim(t);
+    for (int i = 0; same && i < e->ndim; i++) same = e->dims[i] == ebb_tensor_dims(t)[i];
+    if (same) return EBB_OK;
+    char want[96];
+    ebb_tensor_describe(t, want, sizeof(want));
+    return ebb_fail(EBB_EFORMAT, "%s: \"%.60s\" is %s with %d dims (first %lld), the model wants %s", path,
+                    e->name, e->dtype_name, e->ndim, e->ndim ? (long long)e->dims[0] : 0LL, want);
+}
+
+/* Every name once, with the right shape and dtype, before anything is changed. */
+static ebb_status check_file(const ebb_model *model, const ebb_safetensors *file, const char *path)
+{
+    for (int i = 0; i < model->n_params; i++) {
+        int at = ebb_safetensors_find(file, model->names[i]);
+        if (at < 0)
+            return ebb_fail(EBB_EFORMAT, "%s: parameter \"%s\" is missing", path, model->names[i]);
+        ebb_safetensors_entry e = ebb_safetensors_at(file, at);
+        EBB_TRY(check_entry(&e, model->params[i].tensor, path));
+    }
+    for (int f = 0; f < ebb_safetensors_count(file); f++) {
+        const char *name = ebb_safetensors_at(file, f).name;
+        bool known = false;
+        for (int i = 0; i < model->n_params && !known; i++) known = strcmp(model->names[i], name) == 0;
+        if (!known)
+            return ebb_fail(EBB_EFORMAT, "%s: \"%.60s\" is not a parameter of this model", path, name);
+    }
+    return EBB_OK;
+}
+
+static ebb_status read_all(ebb_model *model, const ebb_safetensors *file, const char *path)
+{
+    EBB_TRY(check_file(model, file, path));
+    EBB_WITH_MODE(EBB_NO_GRAD);
+    for (int i = 0; i < model->n_params; i++) {
+        EBB_LOCAL(value);
+        EBB_TRY(ebb_safetensors_read(&value, model->ctx, file, ebb_safetensors_find(file, model->names[i])));
+        EBB_TRY(ebb_copy_into(model->params[i].tensor, value));
+    }
+    return EBB_OK;
+}
+
+ebb_status ebb_model_load(ebb_model *model, const char *path)
+{
+    ebb_safetensors *file = NULL;
+    EBB_TRY(ebb_safetensors_open(&file, path));
+    ebb_status st = read_all(model, file, path);
+    ebb_safetensors_close(file);
+    return st;
+}
+
+/* ---- forward ----------------------------------------------------------------------------- */
+
+ebb_status ebb__activate(ebb_tensor **out, ebb_tensor *x, ebb__act act)
+{
+    switch (act) {
+    case EBB__ACT_GELU_TANH: return ebb_gelu(out, x, EBB_GELU_TANH);
+    case EBB__ACT_GELU_ERF: return ebb_gelu(out, x, EBB_GELU_ERF);
+    case EBB__ACT_RELU: return ebb_relu(out, x);
+    case EBB__ACT_SILU: return ebb_silu(out, x);
+    case EBB__ACT_TANH: return ebb_tanh(out, x);
+    case EBB__ACT_SIGMOID: return ebb_sigmoid(out, x);
+    case EBB__ACT_SWIGLU: break; /* has two inputs; gpt.c applies it */
+    }
+    EBB_ASSERT(!"an activation of one input");
+    return ebb_fail(EBB_EINVAL, "model: activation %d", (int)act);
+}
+
+ebb_status ebb__model_dropout(ebb_tensor **out, const ebb_model *model, ebb_tensor *x, double p)
+{
+    if (model->training && p > 0) return ebb_dropout(out, x, p);
+    ebb_bind(out, x);
+    return EBB_OK;
+}
+
+static ebb_status run_block(ebb_tensor **out, const ebb_model *model, int index, ebb_tensor *x)
+{
+    const char *before = ebb_scope(model->ctx, model->block_names[index]);
+    ebb_status st = model->config.arch->block(out, model, index, x);
+    ebb_scope(model->ctx, before);
+    return st;
+}
+
+typedef struct segment { const ebb_model *model; ebb_block_range range; } segment;
+
+static ebb_status run_range(void *user, ebb_tensor **out, ebb_tensor *x)
+{
+    const segment *s = user;
+    EBB_TRY(run_block(out, s->model, s->range.first, x));
+    for (int i = s->range.first + 1; i <= s->range.last; i++) EBB_TRY(run_block(out, s->model, i, *out));
+    return EBB_OK;
+}
+
+static ebb_status run_segment(ebb_tensor **x, const ebb_model *model, ebb_block_range range)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "%s.%d-%d", model->config.arch->block_name, range.first, range.last);
+    ebb_checkpoint_options options = { .struct_bytes = sizeof(options), .name = name };
+    segment s = { model, range };
+    return ebb_checkpoint(x, *x, run_range, &s, &options);
+}
+
+static ebb_status run_blocks(ebb_tensor **x, const ebb_model *model)
+{
+    int next_range = 0;
+    for (int i = 0; i < model->info.blocks;) {
+        if (next_range < model->n_ranges && model->ranges[next_range].first == i) {
+            EBB_TRY(run_segment(x, model, model->ranges[next_range]));
+            i = model->ranges[next_range++].last + 1;
+        } else {
+            EBB_TRY(run_block(x, model, i, *x));
+            i++;
+        }
+    }
+    return EBB_OK;
+}
+
+typedef ebb_status part_fn(ebb_tensor **x, const ebb_model *model, ebb_tensor *in);
+
+static ebb_status run_part(part_fn *part, const char *scope, ebb_tensor **x, const ebb_model *model,
+                           ebb_tensor *in)
+{
+    const char *before = ebb_scope(model->ctx, scope);
+    ebb_status st = part(x, model, in);
+    ebb_scope(model->ctx, before);
+    return st;
+}
+
+ebb_status ebb_model_logits(ebb_tensor **out, ebb_model *model, ebb_tensor *inputs)
+{
+    const ebb__arch *arch = model->config.arch;
+    EBB_LOCAL(x);
+    EBB_TRY(run_part(arch->enter, "embed", &x, model, inputs));
+    EBB_TRY(run_blocks(&x, model));
+    EBB_TRY(run_part(arch->leave, "head", &x, model, x));
+    ebb_move(out, &x);
+    return EBB_OK;
+}
+
+ebb_status ebb_model_loss(ebb_tensor **out, ebb_model *model, ebb_tensor *inputs, ebb_tensor *targets,
+                          double normalizer)
+{
+    EBB_LOCAL(logits);
+    EBB_TRY(ebb_model_logits(&logits, model, inputs));
+    const char *before = ebb_scope(model->ctx, "head");
+    ebb_status st = ebb_cross_entropy(out, logits, targets, normalizer);
+    ebb_scope(model->ctx, before);
+    return st;
+}
+
+/* ---- segments ---------------------------------------------------------------------------- */
+
+ebb_status ebb_model_set_checkpoint(ebb_model *model, const ebb_block_range *ranges, int n)
+{
+    int next = 0;
+    for (int i = 0; i < n; i++) {
+        ebb_block_range r = ranges[i];
+        if (r.first < next || r.last < r.first || r.last >= model->info.blocks)
+            return ebb_fail(EBB_EINVAL, "model: range %d, [%d, %d]: ranges are in order, without "
+                            "overlap, within %d blocks", i, r.first, r.last, model->info.blocks);
+        next = r.last + 1;
+    }
+    if (n > 0) memcpy(model->ranges, ranges, (size_t)n * sizeof(*ranges));
+    model->n_ranges = n;
+    return EBB_OK;
+}

@@ -1,0 +1,113 @@
+/* optim/clip.c: the global L2 norm of all gradients, and scaling them down to a limit. */
+#include <math.h>
+
+#include <ebb/autograd.h>
+
+#include "core/site.h"
+#include "optim/optim.h"
+#include "tensor/tensor.h"
+
+/* Partial sums side by side: the order of additions is fixed, and vectors fit it. */
+enum { LANES = 8 };
+
+#define DEFINE_SUM(name, real)                                                                     \
+    static double name(const void *data, int64_t n)                                                \
+    {                                                                                              \
+        const real *g = data;                                                                      \
+        double lanes[LANES] = { 0 }, sum = 0;                                                      \
+        int64_t i = 0;                                                                             \
+        for (; i + LANES <= n; i += LANES)                                                         \
+            for (int k = 0; k < LANES; k++) lanes[k] += (double)g[i + k] * (double)g[i + k];       \
+        for (; i < n; i++) lanes[i % LANES] += (double)g[i] * (double)g[i];                        \
+        for (int k = 0; k < LANES; k++) sum += lanes[k];                                           \
+        return sum;                                                                                \
+    }
+
+DEFINE_SUM(sum_squares_f32, float)
+DEFINE_SUM(sum_squares_f64, double)
+
+typedef struct clip_job { ebb__reading grad; bool f32; double factor, *sums; } clip_job;
+
+static void sum_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    clip_job *job = arg;
+    double gathered[EBB__BLOCK_ELEMS], sum = 0;
+    for (int64_t i = begin, n; i < end; i += n) {
+        n = ebb__reading_step(&job->grad, end - i);
+        const void *g = ebb__reading_block(&job->grad, i, n, gathered);
+        sum += job->f32 ? sum_squares_f32(g, n) : sum_squares_f64(g, n);
+    }
+    job->sums[thread] = sum;
+}
+
+static void scale_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const clip_job *job = arg;
+    if (!job->grad.contiguous)
+        for (int64_t i = begin; i < end; i++) {
+            void *g = ebb__reading_at(&job->grad, i);
+            if (job->f32) *(float *)g *= (float)job->factor;
+            else *(double *)g *= job->factor;
+        }
+    else if (job->f32)
+        for (int64_t i = begin; i < end; i++)
+            ((float *)job->grad.arg.data)[i] *= (float)job->factor;
+    else
+        for (int64_t i = begin; i < end; i++) ((double *)job->grad.arg.data)[i] *= job->factor;
+}
+
+static clip_job job_of(const ebb_optim *o, const ebb_tensor *grad, double factor)
+{
+    return (clip_job){ .grad = ebb__reading_of(grad), .f32 = ebb_tensor_dtype(grad) == EBB_F32,
+                       .factor = factor, .sums = o->partial_sums };
+}
+
+static double sum_squares(const ebb_optim *o, ebb__threads *threads)
+{
+    double sum = 0;
+    for (int i = 0; i < o->n; i++) {
+        const ebb_tensor *grad = ebb_grad(o->params[i].tensor);
+        if (!grad) continue;
+        int64_t elems = ebb_tensor_elems(grad);
+        clip_job job = job_of(o, grad, 1);
+        ebb__threads_run(threads, elems, EBB__UPDATE_GRAIN, sum_range, &job);
+        int ranges = ebb__threads_ranges(threads, elems, EBB__UPDATE_GRAIN);
+        for (int r = 0; r < ranges; r++) sum += job.sums[r];
+    }
+    return sum;
+}
+
+/* ebb_set_grad() lets two parameters hold one gradient tensor: it is scaled once. */
+static bool scaled_before(const ebb_optim *o, int index)
+{
+    const ebb_tensor *grad = ebb_grad(o->params[index].tensor);
+    if (ebb_tensor_refcount(grad) == 1) return false;
+    for (int i = 0; i < index; i++)
+        if (ebb_grad(o->params[i].tensor) == grad) return true;
+    return false;
+}
+
+static void scale_all(const ebb_optim *o, ebb__threads *threads, double factor)
+{
+    for (int i = 0; i < o->n; i++) {
+        const ebb_tensor *grad = ebb_grad(o->params[i].tensor);
+        if (!grad || scaled_before(o, i)) continue;
+        ebb__storage_bump(ebb_tensor_storage(grad));
+        clip_job job = job_of(o, grad, factor);
+        ebb__threads_run(threads, ebb_tensor_elems(grad), EBB__UPDATE_GRAIN, scale_range, &job);
+    }
+}
+
+ebb_status ebb_optim_clip(ebb_optim *optim, double max_norm, double *norm)
+{
+    if (isnan(max_norm)) return ebb_fail(EBB_EINVAL, "optim_clip: max_norm is NaN");
+    EBB__TRY(ebb__optim_gradients_ready(optim, "optim_clip"));
+    ebb__threads *threads = ebb__context_threads(optim->ctx);
+    double found = threads ? sqrt(sum_squares(optim, threads)) : 0;
+    double factor = max_norm > 0 ? max_norm / (found + 1e-6) : 1;
+    /* A norm that is not finite makes gradients NaN or 0, as in PyTorch; it is seen in *norm. */
+    if (threads && !(factor >= 1)) scale_all(optim, threads, factor);
+    if (norm) *norm = found;
+    return EBB_OK;
+}

@@ -1,0 +1,122 @@
+/* context.c: pools, generators and the default device, owned together. */
+#include "tensor/context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/assert.h"
+#include "core/mem.h"
+#include "core/site.h"
+
+static void arm_faults_from_environment(void)
+{
+    static atomic_flag done = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&done)) return;
+    const char *text = getenv("EBB_FAIL_ALLOC");
+    if (text && *text) ebb_fault_arm(strtoull(text, NULL, 10));
+}
+
+ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options)
+{
+    ebb_context_options o = { .struct_bytes = sizeof o, .checks = -1 };
+    if (!out) return ebb_fail(EBB_EINVAL, "context: out is NULL");
+    if (options) {
+        if (options->struct_bytes != sizeof o)
+            return ebb_fail(EBB_EINVAL, "context: options.struct_bytes is %zu, expected %zu",
+                            options->struct_bytes, sizeof o);
+        o = *options;
+    }
+    if (o.threads < 0 || o.threads > 1024)
+        return ebb_fail(EBB_EINVAL, "context: threads is %d, allowed are 0 (all cores) to 1024", o.threads);
+    arm_faults_from_environment();
+    ebb_context *ctx = ebb__calloc(1, sizeof *ctx);
+    if (!ctx) return EBB_ENOMEM;
+    ctx->checks = o.checks < 0 ? EBB_CHECKS : o.checks;
+    ebb_status st = ebb__device_open(&ctx->device, o.device ? o.device : "cpu",
+                                     o.threads ? o.threads : ebb__cores());
+    if (st != EBB_OK) goto fail;
+    ebb__pool_options pool = { .limit_bytes = o.memory_limit_bytes, .checks = ctx->checks };
+    st = ebb__pool_new(&ctx->pool, ctx->device.provider, &pool);
+    if (st != EBB_OK) goto fail_device;
+    pthread_mutex_init(&ctx->lock, NULL);
+    atomic_init(&ctx->refs, 1);
+    ctx->seed = o.seed;
+    ctx->phase = EBB__PHASE_FORWARD;
+    ctx->next_tensor_id = ctx->next_node_seq = ctx->next_segment_number = 1;
+    *out = ctx;
+    return EBB_OK;
+fail_device:
+    ebb__device_close(&ctx->device);
+fail:
+    ebb__free(ctx);
+    return st;
+}
+
+void ebb__context_release(ebb_context *ctx)
+{
+    if (atomic_fetch_sub(&ctx->refs, 1) != 1) return;
+    ebb__pool_free(ctx->pool);
+    ebb__device_close(&ctx->device);
+    pthread_mutex_destroy(&ctx->lock);
+    ebb__free(ctx->recompute_ops);
+    ebb__free(ctx);
+}
+
+void ebb_context_free(ebb_context *ctx)
+{
+    if (ctx) ebb__context_release(ctx);
+}
+
+const char *ebb_context_device(const ebb_context *ctx) { return ctx->device.name; }
+bool ebb_context_is_dry(const ebb_context *ctx) { return ctx->device.dry; }
+int ebb_context_threads(const ebb_context *ctx) { return ctx->device.n_threads; }
+ebb__pool *ebb__context_pool(const ebb_context *ctx) { return ctx->pool; }
+ebb__threads *ebb__context_threads(const ebb_context *ctx) { return ctx->device.threads; }
+
+void ebb_seed(ebb_context *ctx, uint64_t seed)
+{
+    ctx->seed = seed;
+    ctx->rng_offset = 0;
+}
+
+uint64_t ebb_rng_offset(const ebb_context *ctx) { return ctx->rng_offset; }
+void ebb_rng_set_offset(ebb_context *ctx, uint64_t offset) { ctx->rng_offset = offset; }
+
+const char *ebb_scope(ebb_context *ctx, const char *name)
+{
+    const char *before = ctx->scope;
+    ctx->scope = name;
+    return before;
+}
+
+ebb__phase ebb__phase_set(ebb_context *ctx, ebb__phase phase)
+{
+    ebb__phase before = ctx->phase;
+    ctx->phase = phase;
+    return before;
+}
+
+ebb__owner ebb__owner_now(const ebb_context *ctx, ebb_category category, const char *op)
+{
+    ebb__site site = ebb__site_get();
+    return (ebb__owner){ .category = category, .op = op, .scope = ctx->scope, .phase = ctx->phase,
+                         .file = site.file, .line = site.line };
+}
+
+void ebb_memory_stats_get(const ebb_context *ctx, ebb_memory_stats *stats) { ebb__pool_stats(ctx->pool, stats); }
+void ebb_memory_reset_peak(ebb_context *ctx) { ebb__pool_reset_peak(ctx->pool); }
+void ebb_memory_empty_cache(ebb_context *ctx) { ebb__pool_empty_cache(ctx->pool); }
+
+size_t ebb_memory_outside_bytes(const ebb_context *ctx)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file) return 0;
+    if (fscanf(file, "%*s %ld", &pages) != 1) pages = 0;
+    fclose(file);
+    size_t resident = (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+    size_t pool = ebb__pool_resident_bytes(ctx->pool);
+    return resident > pool ? resident - pool : 0;
+}

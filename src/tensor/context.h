@@ -1,0 +1,57 @@
+/* tensor/context.h: the context's insides. */
+#ifndef EBB_TENSOR_CONTEXT_H
+#define EBB_TENSOR_CONTEXT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <ebb/context.h>
+#include "alloc/pool.h"
+#include "device/device.h"
+
+struct ebb__segment;
+
+struct ebb_context {
+    atomic_int refs;            /* the user's, and one per storage */
+    ebb__device device;
+    ebb__pool *pool;
+    int checks;
+
+    uint64_t seed, rng_offset;
+
+    /* Who asks: the owner given to the next block. */
+    const char *scope;
+    ebb__phase phase;
+
+    /* Everything alive, in order of creation, for reports and the collector. */
+    pthread_mutex_t lock;
+    ebb_tensor *tensors, *last_tensor;
+    ebb_node *nodes, *last_node;
+    size_t n_nodes;
+    uint64_t next_tensor_id, next_node_seq, next_segment_number;
+
+    /* autograd */
+    uint64_t backward_number;   /* of the backward that runs, or ran last; 1.. */
+    bool retain_graph;          /* of the backward that runs */
+    bool walking;               /* a backward runs */
+    bool gradients_invalid;
+    double flops;
+
+    /* checkpoint */
+    struct ebb__segment *segment;  /* innermost active one */
+    struct ebb__segment *filled;   /* refilled during the backward that runs */
+    const ebb_op **recompute_ops;
+    int n_recompute_ops;
+    uint64_t n_segments, recomputed_ops, promised_bytes, refused_recipes;
+    double recompute_flops;
+};
+
+ebb__pool *ebb__context_pool(const ebb_context *ctx);
+ebb__threads *ebb__context_threads(const ebb_context *ctx); /* NULL on a dry device */
+/* Sets the phase of the owner ledger; returns the one before. */
+ebb__phase ebb__phase_set(ebb_context *ctx, ebb__phase phase);
+/* The owner of a block that is asked for now, by `op` (NULL: none). */
+ebb__owner ebb__owner_now(const ebb_context *ctx, ebb_category category, const char *op);
+void ebb__context_release(ebb_context *ctx);
+
+#endif

@@ -1,0 +1,75 @@
+/* storage.c: counted bytes and the category they are in. */
+#include "core/assert.h"
+#include "core/mem.h"
+#include "tensor/tensor.h"
+
+static ebb_category effective(const ebb_storage *s)
+{
+    if (s->base <= EBB_CAT_INPUT) return s->base;
+    if (s->kept > 0) return EBB_CAT_ACTIVATION;
+    if (s->refilled > 0) return EBB_CAT_RECOMPUTED;
+    return s->base;
+}
+
+ebb_status ebb__storage_new(ebb_storage **out, ebb_context *ctx, size_t bytes, const ebb__owner *owner)
+{
+    ebb_storage *s = ebb__calloc(1, sizeof *s);
+    if (!s) return EBB_ENOMEM;
+    ebb_status st = ebb__pool_alloc(ctx->pool, &s->block, bytes, 0, owner);
+    if (st != EBB_OK) {
+        ebb__free(s);
+        return st;
+    }
+    atomic_init(&s->refs, 1);
+    atomic_fetch_add(&ctx->refs, 1);
+    s->ctx = ctx;
+    s->bytes = bytes;
+    s->base = owner->category;
+    s->data = ctx->device.dry ? NULL : ebb__block_data(s->block);
+    *out = s;
+    return EBB_OK;
+}
+
+void ebb__storage_retain(ebb_storage *s) { atomic_fetch_add(&s->refs, 1); }
+
+void ebb__storage_release(ebb_storage *s)
+{
+    if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
+    EBB_ASSERT(s->kept == 0 && s->refilled == 0);
+    ebb_context *ctx = s->ctx;
+    ebb__pool_release(ctx->pool, s->block);
+    ebb__free(s);
+    ebb__context_release(ctx);
+}
+
+void ebb__storage_bump(ebb_storage *s) { s->version++; }
+
+static void move_category(ebb_storage *s)
+{
+    ebb_category want = effective(s);
+    if (ebb__block_owner(s->block)->category != want) ebb__block_set_category(s->ctx->pool, s->block, want);
+}
+
+void ebb__storage_count_kept(ebb_storage *s, int change)
+{
+    s->kept += change;
+    EBB_ASSERT(s->kept >= 0);
+    move_category(s);
+}
+
+void ebb__storage_count_refilled(ebb_storage *s, int change)
+{
+    s->refilled += change;
+    EBB_ASSERT(s->refilled >= 0);
+    move_category(s);
+}
+
+size_t ebb_storage_bytes(const ebb_storage *s) { return s->bytes; }
+uint32_t ebb_storage_version(const ebb_storage *s) { return s->version; }
+ebb_category ebb_storage_category(const ebb_storage *s) { return effective(s); }
+
+void ebb_tensor_set_category(ebb_tensor *t, ebb_category category)
+{
+    t->storage->base = category;
+    move_category(t->storage);
+}

@@ -1,0 +1,14 @@
+/* tensor/upward.h: the calls that go upward: declared here, defined by the folder named. */
+#ifndef EBB_TENSOR_UPWARD_H
+#define EBB_TENSOR_UPWARD_H
+
+#include "tensor/tensor.h"
+
+void ebb__node_retain(ebb_node *node);          /* autograd */
+void ebb__node_release(ebb_node *node);         /* autograd */
+void ebb__hooks_free(struct ebb__hooks *hooks); /* autograd */
+void ebb__segment_release(struct ebb__segment *segment); /* checkpoint */
+/* The tensor's bytes may be changed in place: ESTATE where they are in a segment from outside. */
+EBB_NODISCARD ebb_status ebb__segment_allows_change(const ebb_tensor *t, const char *what); /* checkpoint */
+
+#endif

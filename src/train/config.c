@@ -1,0 +1,296 @@
+#include "train/config.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+
+/* ---- tables ------------------------------------------------------------------------------ */
+
+static const char *const precisions[] = { "f32", "f64", "bf16", "f16", NULL };
+static const ebb_dtype precision_dtypes[] = { EBB_F32, EBB_F64, EBB_BF16, EBB_F16 };
+static const char *const offloads[] = { "none", "host", "disk", NULL };
+
+#define MAX_COUNT 1e12
+
+#define AT(member) offsetof(ebb__top_keys, member)
+const ebb__field ebb__top_fields[] = {
+    { .key = "$schema", .kind = EBB__STRING, .offset = AT(schema), .bytes = sizeof(((ebb__top_keys *)0)->schema) },
+    { .key = "name", .kind = EBB__STRING, .offset = AT(name), .bytes = sizeof(((ebb__top_keys *)0)->name) },
+    { .key = "seed", .kind = EBB__INT, .offset = AT(seed), .min = 0, .max = 9007199254740991.0 },
+    { .key = "model", .kind = EBB__JSON, .offset = AT(model), .required = true },
+    { .key = "data", .kind = EBB__JSON, .offset = AT(data), .required = true },
+    { .key = "train", .kind = EBB__JSON, .offset = AT(train) },
+    { .key = "memory", .kind = EBB__JSON, .offset = AT(memory) },
+};
+const int ebb__n_top_fields = sizeof(ebb__top_fields) / sizeof(ebb__top_fields[0]);
+#undef AT
+
+#define AT(member) offsetof(ebb__train_keys, member)
+const ebb__field ebb__train_fields[] = {
+    { .key = "steps", .kind = EBB__INT, .offset = AT(steps), .min = 1, .max = MAX_COUNT },
+    { .key = "batch", .kind = EBB__INT, .offset = AT(batch), .min = 1, .max = 1e9 },
+    { .key = "accumulate", .kind = EBB__INT, .offset = AT(accumulate), .min = 1, .max = 1e9 },
+    { .key = "precision", .kind = EBB__CHOICE, .offset = AT(precision), .choices = precisions },
+    { .key = "optimizer", .kind = EBB__JSON, .offset = AT(optimizer) },
+    { .key = "schedule", .kind = EBB__JSON, .offset = AT(schedule) },
+    { .key = "clip_norm", .kind = EBB__JSON, .offset = AT(clip_json) },
+    { .key = "eval_every", .kind = EBB__INT, .offset = AT(eval_every), .min = 0, .max = MAX_COUNT },
+    { .key = "save_every", .kind = EBB__INT, .offset = AT(save_every), .min = 0, .max = MAX_COUNT },
+    { .key = "fuse_optimizer", .kind = EBB__BOOL, .offset = AT(fuse_optimizer) },
+    { .key = "loss_chunks", .kind = EBB__INT, .offset = AT(loss_chunks), .min = 1, .max = 65536 },
+};
+const int ebb__n_train_fields = sizeof(ebb__train_fields) / sizeof(ebb__train_fields[0]);
+#undef AT
+
+#define AT(member) offsetof(ebb__memory_keys, member)
+const ebb__field ebb__memory_fields[] = {
+    { .key = "checkpoint", .kind = EBB__JSON, .offset = AT(checkpoint) },
+    { .key = "recompute", .kind = EBB__JSON, .offset = AT(recompute) },
+    { .key = "offload", .kind = EBB__CHOICE, .offset = AT(offload), .choices = offloads },
+    { .key = "limit", .kind = EBB__SIZE, .offset = AT(limit_bytes) },
+    { .key = "offset_plan", .kind = EBB__BOOL, .offset = AT(offset_plan) },
+    { .key = "allocator", .kind = EBB__JSON, .offset = AT(allocator) },
+};
+const int ebb__n_memory_fields = sizeof(ebb__memory_fields) / sizeof(ebb__memory_fields[0]);
+#undef AT
+
+/* ---- train ------------------------------------------------------------------------------- */
+
+static ebb_status read_clip(ebb__train_keys *c)
+{
+    const cJSON *clip = c->clip_json;
+    if (!clip || cJSON_IsNull(clip)) return EBB_OK;
+    if (!cJSON_IsNumber(clip) || !(clip->valuedouble >= 0) || clip->valuedouble > 1e30)
+        return ebb_fail(EBB_EINVAL, "train.clip_norm: expected a number from 0, or null (0 and null: no "
+                        "clipping)");
+    c->clip_norm = clip->valuedouble;
+    return EBB_OK;
+}
+
+static ebb_status refuse_later_train_keys(const ebb__train_keys *c)
+{
+    if (precision_dtypes[c->precision] == EBB_BF16 || precision_dtypes[c->precision] == EBB_F16)
+        return ebb_fail(EBB_EUNSUPPORTED, "train.precision: \"%s\" is not built yet; now: \"f32\", \"f64\"",
+                        precisions[c->precision]);
+    if (c->fuse_optimizer)
+        return ebb_fail(EBB_EUNSUPPORTED, "train.fuse_optimizer: true is not built yet; now: false");
+    if (c->loss_chunks > 1)
+        return ebb_fail(EBB_EUNSUPPORTED, "train.loss_chunks: %lld is not built yet; now: 1",
+                        (long long)c->loss_chunks);
+    return EBB_OK;
+}
+
+/* The text of `value`, or "{}" where it is absent.  Owner: the caller; cJSON_free(). */
+static char *text_of(const cJSON *value)
+{
+    return value ? cJSON_PrintUnformatted(value) : ebb__strdup("{}");
+}
+
+static ebb_status read_optimizer(ebb_config *config)
+{
+    char *text = text_of(config->train.optimizer);
+    if (!text) return EBB_ENOMEM;
+    config->optim.struct_bytes = sizeof(config->optim);
+    ebb_status st = ebb_optim_options_parse(&config->optim, text, "train.optimizer");
+    cJSON_free(text);
+    return st;
+}
+
+static ebb_status read_schedule(ebb_config *config)
+{
+    ebb_schedule *s = &config->schedule;
+    *s = (ebb_schedule){ .kind = EBB_SCHED_CONSTANT };
+    if (config->train.schedule) {
+        char *text = text_of(config->train.schedule);
+        if (!text) return EBB_ENOMEM;
+        ebb_status st = ebb_schedule_parse(s, text, "train.schedule");
+        cJSON_free(text);
+        if (st != EBB_OK) return st;
+    }
+    s->lr = config->optim.lr;
+    s->steps = config->train.steps;
+    return EBB_OK;
+}
+
+static ebb_status read_train(ebb_config *config)
+{
+    ebb__train_keys *c = &config->train;
+    *c = (ebb__train_keys){ .steps = 200, .batch = 16, .accumulate = 1, .loss_chunks = 1 };
+    if (config->top.train)
+        EBB_TRY(ebb__json_read(c, config->top.train, "train", ebb__train_fields, ebb__n_train_fields));
+    EBB_TRY(read_clip(c));
+    EBB_TRY(refuse_later_train_keys(c));
+    EBB_TRY(read_optimizer(config));
+    return read_schedule(config);
+}
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+static ebb_status read_checkpoint(ebb_config *config)
+{
+    if (!config->memory.checkpoint) return EBB_OK;
+    int blocks = config->model.blocks;
+    config->ranges = ebb__calloc((size_t)blocks, sizeof(*config->ranges));
+    char *text = text_of(config->memory.checkpoint);
+    if (!config->ranges || !text) {
+        cJSON_free(text);
+        return EBB_ENOMEM;
+    }
+    ebb_status st = ebb_checkpoint_parse(config->ranges, &config->n_ranges, blocks, text, "memory.checkpoint");
+    cJSON_free(text);
+    return st;
+}
+
+static ebb_status check_op_name(const cJSON *item, int i)
+{
+    if (!cJSON_IsString(item)) return ebb_fail(EBB_EINVAL, "memory.recompute[%d]: expected an op's name", i);
+    if (ebb_op_find(item->valuestring)) return EBB_OK;
+    int n = ebb_op_count();
+    const char **names = ebb__calloc((size_t)n, sizeof(*names));
+    if (!names) return EBB_ENOMEM;
+    for (int o = 0; o < n; o++) names[o] = ebb_op_at(o)->name;
+    const char *near = ebb__nearest(item->valuestring, names, n);
+    ebb__free(names);
+    return ebb_fail(EBB_EINVAL, "memory.recompute[%d]: no op \"%.40s\"%s%s%s", i, item->valuestring,
+                    near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
+static ebb_status read_recompute(ebb_config *config)
+{
+    const cJSON *list = config->memory.recompute;
+    if (!list) return EBB_OK;
+    if (!cJSON_IsArray(list))
+        return ebb_fail(EBB_EINVAL, "memory.recompute: expected a list of op names, such as [\"gelu\"]");
+    int n = cJSON_GetArraySize(list);
+    config->recompute = ebb__calloc((size_t)n, sizeof(*config->recompute));
+    if (!config->recompute) return EBB_ENOMEM;
+    for (const cJSON *item = list->child; item; item = item->next) {
+        EBB_TRY(check_op_name(item, config->n_recompute));
+        config->recompute[config->n_recompute++] = item->valuestring;
+    }
+    return EBB_OK;
+}
+
+static ebb_status refuse_later_memory_keys(const ebb__memory_keys *c)
+{
+    if (c->offload != 0)
+        return ebb_fail(EBB_EUNSUPPORTED, "memory.offload: \"%s\" is not built yet; now: \"none\"",
+                        offloads[c->offload]);
+    if (c->offset_plan)
+        return ebb_fail(EBB_EUNSUPPORTED, "memory.offset_plan: true is not built yet; now: false");
+    if (c->allocator && !cJSON_IsObject(c->allocator))
+        return ebb_fail(EBB_EINVAL, "memory.allocator: expected an object");
+    if (c->allocator && c->allocator->child)
+        return ebb_fail(EBB_EUNSUPPORTED, "memory.allocator.%.40s: the allocator has no settings yet; now: {}",
+                        c->allocator->child->string);
+    return EBB_OK;
+}
+
+static ebb_status read_memory(ebb_config *config)
+{
+    if (config->top.memory)
+        EBB_TRY(ebb__json_read(&config->memory, config->top.memory, "memory", ebb__memory_fields,
+                               ebb__n_memory_fields));
+    EBB_TRY(refuse_later_memory_keys(&config->memory));
+    EBB_TRY(read_checkpoint(config));
+    return read_recompute(config);
+}
+
+/* ---- model and data ---------------------------------------------------------------------- */
+
+static ebb_status read_model(ebb_config *config)
+{
+    config->model_json = cJSON_PrintUnformatted(config->top.model);
+    if (!config->model_json) return EBB_ENOMEM;
+    return ebb_model_inspect(&config->model, config->model_json);
+}
+
+static int small_int(const cJSON *object, const char *key, int otherwise)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    bool fits = cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble <= 1024;
+    return fits ? (int)item->valuedouble : otherwise; /* what does not fit, ebb_dataset_open() refuses */
+}
+
+static ebb_status read_data(ebb_config *config)
+{
+    if (!cJSON_IsObject(config->top.data)) return ebb_fail(EBB_EINVAL, "data: expected an object");
+    config->workers = small_int(config->top.data, "workers", 1);
+    config->prefetch = small_int(config->top.data, "prefetch", 2);
+    config->data_json = cJSON_PrintUnformatted(config->top.data);
+    return config->data_json ? EBB_OK : EBB_ENOMEM;
+}
+
+/* ---- the whole --------------------------------------------------------------------------- */
+
+ebb_dtype ebb__config_dtype(const ebb_config *config) { return precision_dtypes[config->train.precision]; }
+
+static ebb_status read_root(ebb_config *config)
+{
+    EBB_TRY(ebb__config_resolve_paths(config->root, config->folder));
+    config->top.seed = 1337;
+    EBB_TRY(ebb__json_read(&config->top, config->root, "", ebb__top_fields, ebb__n_top_fields));
+    EBB_TRY(read_model(config));
+    EBB_TRY(read_data(config));
+    EBB_TRY(read_train(config));
+    return read_memory(config);
+}
+
+/* Takes `root` and `folder` over, on errors too. */
+static ebb_status make(ebb_config **out, cJSON *root, char *folder, const char *const sets[], int n_sets)
+{
+    ebb_config *config = ebb__calloc(1, sizeof(*config));
+    if (!config) {
+        cJSON_Delete(root);
+        ebb__free(folder);
+        return EBB_ENOMEM;
+    }
+    config->root = root;
+    config->folder = folder;
+    ebb_status st = root && folder ? EBB_OK : ebb_fail(EBB_ENOMEM, "config: out of memory");
+    for (int i = 0; i < n_sets && st == EBB_OK; i++) st = ebb__json_set(root, sets[i]);
+    if (st == EBB_OK) st = read_root(config);
+    if (st == EBB_OK)
+        *out = config;
+    else
+        ebb_config_free(config);
+    return st;
+}
+
+static char *folder_of(const char *path)
+{
+    char *folder = ebb__strdup(path);
+    char *slash = folder ? strrchr(folder, '/') : NULL;
+    if (!folder) return NULL;
+    if (slash == folder)
+        slash[1] = '\0';
+    else if (slash)
+        *slash = '\0';
+    else
+        *folder = '\0';
+    return folder;
+}
+
+ebb_status ebb_config_load(ebb_config **out, const char *path, const char *const sets[], int n_sets)
+{
+    cJSON *root = NULL;
+    EBB_TRY(ebb__json_load(&root, path));
+    return make(out, root, folder_of(path), sets, n_sets);
+}
+
+ebb_status ebb_config_copy(ebb_config **out, const ebb_config *config, const char *const sets[], int n_sets)
+{
+    return make(out, cJSON_Duplicate(config->root, true), ebb__strdup(config->folder), sets, n_sets);
+}
+
+void ebb_config_free(ebb_config *config)
+{
+    if (!config) return;
+    cJSON_Delete(config->root);
+    cJSON_free(config->model_json);
+    cJSON_free(config->data_json);
+    ebb__free(config->folder);
+    ebb__free(config->ranges);
+    ebb__free(config->recompute);
+    ebb__free(config);
+}

@@ -1,0 +1,63 @@
+/* train/config.h: a whole config, checked. */
+#ifndef EBB_TRAIN_CONFIG_H
+#define EBB_TRAIN_CONFIG_H
+
+#include <ebb/train.h>
+#include "core/json.h"
+
+typedef struct ebb__train_keys {
+    int64_t steps, batch, accumulate; /* items per micro-batch; micro-batches per step */
+    int precision;
+    const cJSON *optimizer, *schedule, *clip_json;
+    double clip_norm;                 /* 0: off */
+    int64_t eval_every, save_every;   /* in steps; 0: only at the end */
+    bool fuse_optimizer;
+    int64_t loss_chunks;
+} ebb__train_keys;
+
+typedef struct ebb__memory_keys {
+    const cJSON *checkpoint, *recompute, *allocator;
+    int offload;
+    size_t limit_bytes;               /* 0: none */
+    bool offset_plan;
+} ebb__memory_keys;
+
+typedef struct ebb__top_keys {
+    char schema[256];                 /* "$schema": for editors, not read */
+    char name[128];
+    int64_t seed;
+    const cJSON *model, *data, *train, *memory;
+} ebb__top_keys;
+
+struct ebb_config {
+    cJSON *root;                      /* as written, with sets and data paths applied */
+    char *folder;                     /* of the config file */
+    char *model_json, *data_json;     /* texts of those objects */
+    ebb__top_keys top;
+    ebb__train_keys train;
+    ebb__memory_keys memory;
+    ebb_optim_options optim;
+    ebb_schedule schedule;
+    ebb_model_info model;
+    int workers, prefetch;            /* of the data object */
+    ebb_block_range *ranges;          /* segments */
+    int n_ranges;
+    const char **recompute;           /* op names, borrowed from root */
+    int n_recompute;
+};
+
+ebb_dtype ebb__config_dtype(const ebb_config *config);
+
+/* Data files that are not found from the working folder but are from `folder` get its path in
+ * front.  Errors: ENOMEM. */
+EBB_NODISCARD ebb_status ebb__config_resolve_paths(cJSON *root, const char *folder);
+/* Makes the data paths that exist absolute, so that a run folder's config works from anywhere. */
+EBB_NODISCARD ebb_status ebb__config_absolute_paths(cJSON *root);
+/* A copy of the tree with every default filled in.  Owner: the caller's. */
+EBB_NODISCARD ebb_status ebb__config_tree(cJSON **out, const ebb_config *config);
+
+/* The tables of keys, for the reader, the printer and the test of the JSON Schema. */
+extern const ebb__field ebb__top_fields[], ebb__train_fields[], ebb__memory_fields[];
+extern const int ebb__n_top_fields, ebb__n_train_fields, ebb__n_memory_fields;
+
+#endif

@@ -1,0 +1,73 @@
+/* The same loop on a dry device, cut short when the pool's state repeats.
+ * A run is a sequence of units: accumulation groups, the smaller group at an epoch's end, evaluation
+ * passes (saves do not touch the pool).  What a unit allocates depends only on its kind and on the
+ * pool's state.  One that ran from a state and left that state is settled there, and need not run
+ * again: neither the state nor any peak would change. */
+#include <stdio.h>
+
+#include "tensor/context.h"
+#include "train/run.h"
+
+void ebb__note_unit(ebb__run *run, ebb__unit unit, uint64_t before)
+{
+    if (!run->cut_short) return;
+    uint64_t after = ebb__pool_fingerprint(ebb__context_pool(run->ctx));
+    run->settled.known[unit] = before == after;
+    run->settled.at[unit] = after;
+}
+
+static bool settled(const ebb__run *run, ebb__unit unit, uint64_t now)
+{
+    return run->settled.known[unit] && run->settled.at[unit] == now;
+}
+
+/* The first step >= `step` with a group that does not end an epoch, or that does. */
+static int64_t next_group(const ebb__run *run, int64_t step, bool epoch_end)
+{
+    const ebb__train_keys *t = &run->config->train;
+    int64_t batches = run->info.n_train / t->batch + (run->info.n_train % t->batch != 0);
+    int64_t groups = batches / t->accumulate + (batches % t->accumulate != 0);
+    int64_t index = step % groups;
+    if (epoch_end) return step + (groups - 1 - index);
+    if (index < groups - 1) return step;
+    return groups > 1 ? step + 1 : INT64_MAX;
+}
+
+static int64_t next_eval(const ebb__run *run, int64_t step)
+{
+    int64_t every = run->config->train.eval_every, last = run->steps - 1;
+    if (!run->eval) return INT64_MAX;
+    if (every == 0) return last;
+    int64_t at = step + (every - 1 - step % every);
+    return at < last ? at : last;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+int64_t ebb__next_unsettled(const ebb__run *run, int64_t step)
+{
+    uint64_t now = ebb__pool_fingerprint(ebb__context_pool(run->ctx));
+    int64_t next = run->steps;
+    if (!settled(run, EBB__UNIT_GROUP, now)) next = least(next, next_group(run, step, false));
+    if (!settled(run, EBB__UNIT_LAST_GROUP, now)) next = least(next, next_group(run, step, true));
+    if (!settled(run, EBB__UNIT_EVAL, now)) next = least(next, next_eval(run, step));
+    return next;
+}
+
+ebb_status ebb_estimate(ebb_train_result *result, const ebb_config *config, const ebb_train_options *options)
+{
+    char device[64] = "dry:cpu";
+    if (options && options->device) {
+        bool dry = options->device[0] == 'd';
+        snprintf(device, sizeof(device), "%s%s", dry ? "" : "dry:", options->device);
+    }
+    ebb__run run = { 0 };
+    ebb_status st = ebb__run_open(&run, config, options, device);
+    run.cut_short = true;
+    if (st == EBB_OK) st = ebb__run_open_data(&run);
+    if (st == EBB_OK) st = ebb__run_open_training(&run);
+    if (st == EBB_OK) st = ebb__train_steps(&run);
+    if (st == EBB_OK) ebb__run_result(result, &run);
+    ebb__run_close(&run);
+    return st;
+}

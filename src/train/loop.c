@@ -1,0 +1,210 @@
+/* The training loop; real and dry runs are the same code. */
+#include <math.h>
+#include <stdio.h>
+
+#include "tensor/context.h"
+#include "train/run.h"
+
+/* What a step tells about itself. */
+typedef struct step_report { double loss, lr, grad_norm, ms; } step_report;
+
+/* ---- one optimizer step ------------------------------------------------------------------- */
+
+/* Forward and backward of one micro-batch; adds its part of the group's loss. */
+static ebb_status micro_step(ebb__run *run, double normalizer, double *loss_sum, int64_t *n_targets)
+{
+    EBB_LOCAL(loss);
+    ebb_tensor *inputs = NULL, *targets = NULL;
+    int64_t items = 0, counted = 0;
+    double value = 0;
+    EBB_TRY(ebb_loader_next(run->train, &inputs, &targets, &items, &counted));
+    EBB_TRY(ebb_model_loss(&loss, run->model, inputs, targets, normalizer));
+    EBB_TRY(ebb_backward(loss));
+    EBB_TRY(ebb_item(loss, &value));
+    *loss_sum += value;
+    *n_targets += counted;
+    return EBB_OK;
+}
+
+/* The loss of a group is the sum over its targets divided by their number, so that it equals the
+ * loss of one large batch whatever the micro-batches' sizes.  With one micro-batch cross-entropy
+ * counts for itself. */
+static ebb_status group_backward(ebb__run *run, const ebb__group *group, double *loss)
+{
+    int64_t per_item = run->info.tokens ? run->info.width : 1;
+    int64_t expected = group->items * per_item, counted = 0;
+    *loss = 0;
+    for (int64_t i = 0; i < group->n; i++)
+        EBB_TRY(micro_step(run, group->n > 1 ? (double)expected : 0, loss, &counted));
+    if (group->n > 1 && counted != expected)
+        return ebb_fail(EBB_EUNSUPPORTED, "train.accumulate: %lld of a group's %lld targets are ignored; "
+                        "data with ignored targets takes accumulate 1 for now",
+                        (long long)(expected - counted), (long long)expected);
+    return EBB_OK;
+}
+
+static ebb_status update(ebb__run *run, step_report *report)
+{
+    double max_norm = run->config->train.clip_norm;
+    ebb__phase_set(run->ctx, EBB__PHASE_OPTIMIZER);
+    if (max_norm > 0) EBB_TRY(ebb_optim_clip(run->optim, max_norm, &report->grad_norm));
+    double hash_ms = ebb__now_ms();
+    if (run->hash) EBB_TRY(ebb__gradient_hash_add(run->hash));
+    hash_ms = ebb__now_ms() - hash_ms;
+    EBB_TRY(ebb_optim_step(run->optim, report->lr));
+    ebb_optim_drop_grads(run->optim);
+    report->ms -= hash_ms; /* the hash is for checking, not part of a step */
+    return EBB_OK;
+}
+
+static ebb_status run_group(ebb__run *run, int64_t step, const ebb__group *group, step_report *report)
+{
+    double start = ebb__now_ms();
+    *report = (step_report){ .lr = ebb_schedule_lr(&run->schedule, step), .grad_norm = NAN };
+    ebb__phase_set(run->ctx, EBB__PHASE_FORWARD);
+    EBB_TRY(group_backward(run, group, &report->loss));
+    EBB_TRY(update(run, report));
+    ebb__phase_set(run->ctx, EBB__PHASE_FORWARD);
+    report->ms += ebb__now_ms() - start;
+    return EBB_OK;
+}
+
+/* As above, and what results are made of. */
+static ebb_status measured_group(ebb__run *run, int64_t step, const ebb__group *group, step_report *report)
+{
+    ebb_recompute_stats before, after;
+    ebb_recompute_stats_get(run->ctx, &before);
+    double flops = ebb_flops(run->ctx);
+    EBB_TRY(run_group(run, step, group, report));
+    ebb_recompute_stats_get(run->ctx, &after);
+    if (step == run->first_step) {
+        run->step_flops = ebb_flops(run->ctx) - flops;
+        run->step_recompute_flops = after.recompute_flops - before.recompute_flops;
+        run->step_recomputed_ops = after.recomputed_ops - before.recomputed_ops;
+    }
+    run->step_ms[run->n_step_ms++ % EBB__STEP_MS_RING] = report->ms;
+    if (!run->has_loss) run->loss_first = report->loss;
+    run->has_loss = true;
+    run->loss_last = report->loss;
+    return EBB_OK;
+}
+
+/* ---- what is told ------------------------------------------------------------------------- */
+
+static ebb_status write_metrics(ebb__run *run, int64_t step, const step_report *r)
+{
+    if (!run->folder) return EBB_OK;
+    ebb_memory_stats memory;
+    ebb_memory_stats_get(run->ctx, &memory);
+    ebb__metric line[] = {
+        { "step", (double)(step + 1) }, { "loss", r->loss }, { "lr", r->lr }, { "step_ms", r->ms },
+        { "allocated_bytes", (double)memory.allocated_bytes },
+        { "peak_allocated_bytes", (double)memory.peak_allocated_bytes },
+        { "grad_norm", r->grad_norm },
+    };
+    int n = sizeof(line) / sizeof(line[0]);
+    return ebb__run_folder_metrics(run->folder, line, isnan(r->grad_norm) ? n - 1 : n);
+}
+
+static void tell_progress(ebb__run *run, int64_t step, const step_report *r, const ebb__group *group,
+                          double started_ms)
+{
+    if (!run->options->on_progress) return;
+    ebb_memory_stats memory;
+    ebb_memory_stats_get(run->ctx, &memory);
+    double done = (double)(step + 1 - run->first_step), left = (double)(run->steps - step - 1);
+    int64_t items = group->items * (run->info.tokens ? run->info.width : 1);
+    ebb_progress p = {
+        .phase = "train", .step = step + 1, .steps = run->steps, .loss = r->loss, .lr = r->lr,
+        .items_per_s = r->ms > 0 ? (double)items / r->ms * 1e3 : 0,
+        .seconds_left = (ebb__now_ms() - started_ms) / done * left * 1e-3,
+        .item = run->info.tokens ? "tokens" : "samples",
+        .allocated_bytes = memory.allocated_bytes, .peak_allocated_bytes = memory.peak_allocated_bytes,
+    };
+    run->options->on_progress(run->options->user, &p);
+}
+
+/* ---- evaluation and saving ---------------------------------------------------------------- */
+
+bool ebb__eval_due(const ebb__run *run, int64_t step)
+{
+    int64_t every = run->config->train.eval_every;
+    if (!run->eval) return false;
+    return step == run->steps - 1 || (every > 0 && (step + 1) % every == 0);
+}
+
+static ebb_status evaluate(ebb__run *run, int64_t step)
+{
+    EBB_TRY(ebb__run_evaluate(run));
+    if (!run->folder) return EBB_OK;
+    ebb__metric line[] = { { "step", (double)(step + 1) }, { "eval_loss", run->eval_loss },
+                           { "eval_accuracy", run->eval_accuracy } };
+    return ebb__run_folder_metrics(run->folder, line, run->has_accuracy ? 3 : 2);
+}
+
+static ebb_status save(ebb__run *run, int64_t done)
+{
+    ebb__run_state state = { .step = done, .loader_position = ebb_loader_position(run->train) };
+    snprintf(state.rng_offset, sizeof(state.rng_offset), "%llu", (unsigned long long)ebb_rng_offset(run->ctx));
+    return ebb__run_folder_save(run->folder, run->model, run->optim, &state);
+}
+
+static bool save_due(const ebb__run *run, int64_t step)
+{
+    int64_t every = run->config->train.save_every;
+    return run->folder && (step == run->steps - 1 || (every > 0 && (step + 1) % every == 0));
+}
+
+/* ---- the loop ----------------------------------------------------------------------------- */
+
+static ebb_status run_step(ebb__run *run, int64_t step, double started_ms)
+{
+    const ebb__train_keys *t = &run->config->train;
+    ebb__group group = ebb__group_at(step, run->info.n_train, t->batch, t->accumulate);
+    step_report report;
+    uint64_t before = run->cut_short ? ebb__pool_fingerprint(ebb__context_pool(run->ctx)) : 0;
+    EBB_TRY(measured_group(run, step, &group, &report));
+    ebb__note_unit(run, group.epoch_end ? EBB__UNIT_LAST_GROUP : EBB__UNIT_GROUP, before);
+    EBB_TRY(write_metrics(run, step, &report));
+    tell_progress(run, step, &report, &group, started_ms);
+    if (ebb__eval_due(run, step)) {
+        before = run->cut_short ? ebb__pool_fingerprint(ebb__context_pool(run->ctx)) : 0;
+        EBB_TRY(evaluate(run, step));
+        ebb__note_unit(run, EBB__UNIT_EVAL, before);
+    }
+    return save_due(run, step) ? save(run, step + 1) : EBB_OK;
+}
+
+/* Moves on to the next step that may change the pool's state. */
+static int64_t skip_settled(ebb__run *run, int64_t step)
+{
+    int64_t next = ebb__next_unsettled(run, step);
+    const ebb__train_keys *t = &run->config->train;
+    int64_t to = ebb__group_at(next, run->info.n_train, t->batch, t->accumulate).first;
+    ebb_loader_skip(run->train, to - ebb_loader_position(run->train));
+    return next;
+}
+
+ebb_status ebb__train_steps(ebb__run *run)
+{
+    double started_ms = ebb__now_ms();
+    for (int64_t step = run->first_step; step < run->steps; step++) {
+        if (run->cut_short) step = skip_settled(run, step);
+        if (step >= run->steps) break;
+        if (run->options->stop && run->options->stop(run->options->user)) run->steps = step + 1;
+        EBB_TRY(run_step(run, step, started_ms));
+    }
+    return EBB_OK;
+}
+
+ebb_status ebb_train(ebb_train_result *result, const ebb_config *config, const ebb_train_options *options)
+{
+    ebb__run run = { 0 };
+    ebb_status st = ebb__run_open(&run, config, options, options ? options->device : NULL);
+    if (st == EBB_OK) st = ebb__run_open_data(&run);
+    if (st == EBB_OK) st = ebb__run_open_training(&run);
+    if (st == EBB_OK) st = ebb__train_steps(&run);
+    if (st == EBB_OK) ebb__run_result(result, &run);
+    ebb__run_close(&run);
+    return st;
+}

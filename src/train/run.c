@@ -1,0 +1,219 @@
+#include "train/run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/mem.h"
+#include "tensor/context.h"
+
+double ebb__now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+ebb_status ebb__check_options(const ebb_train_options *options)
+{
+    if (!options || options->struct_bytes != sizeof(*options))
+        return ebb_fail(EBB_EINVAL, "train options: struct_bytes must be sizeof(ebb_train_options), %zu",
+                        sizeof(*options));
+    if (options->threads < 0) return ebb_fail(EBB_EINVAL, "threads: %d; 0 means all cores", options->threads);
+    if (options->steps < 0) return ebb_fail(EBB_EINVAL, "steps: %lld; from 1", (long long)options->steps);
+    return EBB_OK;
+}
+
+ebb__group ebb__group_at(int64_t step, int64_t n_items, int64_t batch, int64_t accumulate)
+{
+    int64_t batches = n_items / batch + (n_items % batch != 0);
+    int64_t groups = batches / accumulate + (batches % accumulate != 0);
+    int64_t epoch = step / groups, index = step % groups, start = index * accumulate;
+    ebb__group g = { .first = epoch * batches + start, .n = accumulate, .items = accumulate * batch };
+    if (index < groups - 1) return g;
+    g.n = batches - start;
+    g.items = n_items - start * batch;
+    g.epoch_end = true;
+    return g;
+}
+
+/* ---- context and model -------------------------------------------------------------------- */
+
+static ebb_status open_context(ebb__run *run, const char *device)
+{
+    ebb_context_options o = {
+        .struct_bytes = sizeof(o), .device = device, .threads = run->options->threads,
+        .seed = (uint64_t)run->config->top.seed, .memory_limit_bytes = run->config->memory.limit_bytes,
+        .checks = -1,
+    };
+    EBB_TRY(ebb_context_new(&run->ctx, &o));
+    run->dry = ebb_context_is_dry(run->ctx);
+    return ebb_recompute_ops(run->ctx, run->config->recompute, run->config->n_recompute);
+}
+
+ebb_status ebb__run_open(ebb__run *run, const ebb_config *config, const ebb_train_options *options,
+                         const char *device)
+{
+    *run = (ebb__run){ .config = config, .options = options };
+    EBB_TRY(ebb__check_options(options));
+    run->steps = options->steps > 0 ? options->steps : config->train.steps;
+    run->schedule = config->schedule;
+    run->schedule.steps = run->steps;
+    EBB_TRY(open_context(run, device));
+    EBB_TRY(ebb_model_new(&run->model, run->ctx, config->model_json, ebb__config_dtype(config),
+                          (uint64_t)config->top.seed));
+    return ebb_model_set_checkpoint(run->model, config->ranges, config->n_ranges);
+}
+
+/* ---- data --------------------------------------------------------------------------------- */
+
+static ebb_status open_loader(ebb_loader **out, ebb__run *run, bool eval, int64_t first_batch)
+{
+    const ebb_config *c = run->config;
+    ebb_loader_options o = {
+        .struct_bytes = sizeof(o), .eval = eval, .batch = c->train.batch, .workers = c->workers,
+        .prefetch = c->prefetch, .seed = (uint64_t)c->top.seed, .first_batch = first_batch,
+        .dtype = ebb__config_dtype(c),
+    };
+    return ebb_loader_new(out, run->ctx, run->data, &o);
+}
+
+ebb_status ebb__run_open_data(ebb__run *run)
+{
+    const ebb_config *c = run->config;
+    EBB_TRY(ebb_dataset_open(&run->data, c->data_json, c->model.tokens, c->model.width, c->model.classes,
+                             (uint64_t)c->top.seed));
+    run->info = ebb_dataset_info_get(run->data);
+    if (!run->dry) EBB_TRY(ebb_dataset_load(run->data));
+    return run->info.n_eval > 0 ? open_loader(&run->eval, run, true, 0) : EBB_OK;
+}
+
+/* ---- training ----------------------------------------------------------------------------- */
+
+static int64_t batch_of_step(const ebb__run *run, int64_t step)
+{
+    const ebb__train_keys *t = &run->config->train;
+    return ebb__group_at(step, run->info.n_train, t->batch, t->accumulate).first;
+}
+
+static ebb_status join_path(char *out, size_t bytes, const char *folder, const char *name)
+{
+    int n = snprintf(out, bytes, "%s/%s", folder, name);
+    if (n < 0 || (size_t)n >= bytes) return ebb_fail(EBB_EINVAL, "%s: too long a path", folder);
+    return EBB_OK;
+}
+
+static ebb_status check_state(const ebb__run *run, const ebb__run_state *state, const char *dir)
+{
+    if (ebb_optim_steps(run->optim) != state->step)
+        return ebb_fail(EBB_EFORMAT, "%s: optimizer.safetensors is of step %lld, state.json of step %lld", dir,
+                        (long long)ebb_optim_steps(run->optim), (long long)state->step);
+    if (batch_of_step(run, state->step) != state->loader_position)
+        return ebb_fail(EBB_EINVAL, "%s: the run stopped at micro-batch %lld; with this config's train.batch, "
+                        "train.accumulate and data step %lld begins at %lld", dir,
+                        (long long)state->loader_position, (long long)state->step,
+                        (long long)batch_of_step(run, state->step));
+    if (state->step >= run->steps)
+        return ebb_fail(EBB_EINVAL, "%s: has %lld steps already; train.steps is %lld", dir,
+                        (long long)state->step, (long long)run->steps);
+    return EBB_OK;
+}
+
+static ebb_status resume(ebb__run *run, const char *dir)
+{
+    char path[1024];
+    ebb__run_state state = { 0 };
+    EBB_TRY(ebb__run_state_load(&state, dir));
+    EBB_TRY(join_path(path, sizeof(path), dir, "weights.safetensors"));
+    EBB_TRY(ebb_model_load(run->model, path));
+    EBB_TRY(join_path(path, sizeof(path), dir, "optimizer.safetensors"));
+    EBB_TRY(ebb_optim_load(run->optim, path));
+    EBB_TRY(check_state(run, &state, dir));
+    ebb_rng_set_offset(run->ctx, strtoull(state.rng_offset, NULL, 10));
+    run->first_step = state.step;
+    return EBB_OK;
+}
+
+static ebb_status open_folder(ebb__run *run)
+{
+    const char *out = run->options->out_dir, *from = run->options->resume_dir;
+    if (!out) out = from;
+    if (!out || run->dry) return EBB_OK;
+    bool same = from && strcmp(out, from) == 0;
+    return ebb__run_folder_open(&run->folder, out, run->config, same ? run->first_step : -1);
+}
+
+ebb_status ebb__run_open_training(ebb__run *run)
+{
+    const ebb_named_tensor *params = NULL;
+    int n = ebb_model_params(run->model, &params);
+    EBB_TRY(ebb_optim_new(&run->optim, run->ctx, params, n, &run->config->optim));
+    if (run->options->resume_dir && !run->dry) EBB_TRY(resume(run, run->options->resume_dir));
+    EBB_TRY(open_loader(&run->train, run, false, batch_of_step(run, run->first_step)));
+    if (run->options->hash_gradients && !run->dry) EBB_TRY(ebb__gradient_hash_new(&run->hash, run->model));
+    run->step_ms = ebb__malloc(EBB__STEP_MS_RING * sizeof(*run->step_ms));
+    if (!run->step_ms) return EBB_ENOMEM;
+    return open_folder(run);
+}
+
+void ebb__run_close(ebb__run *run)
+{
+    ebb__run_folder_close(run->folder);
+    ebb__gradient_hash_free(run->hash);
+    ebb_loader_free(run->train);
+    ebb_loader_free(run->eval);
+    ebb_dataset_close(run->data);
+    ebb_optim_free(run->optim);
+    ebb_model_free(run->model);
+    ebb_context_free(run->ctx);
+    ebb__free(run->step_ms);
+    *run = (ebb__run){ 0 };
+}
+
+/* ---- result ------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Without the first step (it meets cold caches) where there are more than 3. */
+static double median_step_ms(const ebb__run *run)
+{
+    int64_t n = run->n_step_ms < EBB__STEP_MS_RING ? run->n_step_ms : EBB__STEP_MS_RING;
+    double *from = run->step_ms;
+    if (run->n_step_ms > 3 && run->n_step_ms <= EBB__STEP_MS_RING) {
+        from++;
+        n--;
+    }
+    if (!from || n == 0) return 0;
+    qsort(from, (size_t)n, sizeof(*from), by_value);
+    return n % 2 ? from[n / 2] : (from[n / 2 - 1] + from[n / 2]) / 2;
+}
+
+void ebb__run_result(ebb_train_result *out, const ebb__run *run)
+{
+    *out = (ebb_train_result){
+        .threads = ebb_context_threads(run->ctx), .steps = run->steps - run->first_step,
+        .parameters = run->config->model.parameters, .loss_first = run->loss_first,
+        .loss_last = run->loss_last, .eval_loss = run->eval_loss, .eval_accuracy = run->eval_accuracy,
+        .has_eval = run->has_eval, .has_accuracy = run->has_accuracy, .tokens = run->config->model.tokens,
+        .step_ms = median_step_ms(run), .flops = run->step_flops,
+        .recompute_flops = run->step_recompute_flops, .recomputed_ops = run->step_recomputed_ops,
+    };
+    snprintf(out->device, sizeof(out->device), "%s", ebb_context_device(run->ctx));
+    ebb_memory_stats_get(run->ctx, &out->memory);
+    if (!run->dry) out->outside_bytes = ebb_memory_outside_bytes(run->ctx);
+    if (out->step_ms > 0) {
+        const ebb__train_keys *t = &run->config->train;
+        int64_t items = ebb__group_at(0, run->info.n_train, t->batch, t->accumulate).items;
+        if (out->tokens) items *= run->info.width;
+        out->items_per_s = (double)items / out->step_ms * 1e3;
+    }
+    if (run->hash) ebb__gradient_hash_hex(run->hash, out->gradients_sha256);
+    const char *dir = run->options->out_dir ? run->options->out_dir : run->options->resume_dir;
+    if (run->folder) snprintf(out->run_dir, sizeof(out->run_dir), "%s", dir);
+}

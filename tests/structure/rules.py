@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Checks the source tree against the rules of docs/architecture.md that a compiler cannot see.
+
+Usage: rules.py SOURCE_DIR     prints "FILE:LINE: what" for each breach; exits with 1 where there is one
+"""
+import re
+import sys
+from pathlib import Path
+
+# Folder: the folders whose headers it may include (beside its own).  Architecture, section 2.
+LOWER = ["core", "alloc", "device", "tensor"]
+MAY_INCLUDE = {
+    "core": [],
+    "alloc": ["core"],
+    "device": ["core", "alloc"],
+    "tensor": ["core", "alloc", "device"],
+    "ops": LOWER,
+    "autograd": LOWER + ["ops"],
+    "checkpoint": LOWER + ["ops", "autograd"],
+    "data": LOWER,
+    "nn": LOWER + ["ops", "autograd", "checkpoint"],
+    "optim": LOWER + ["ops", "autograd", "checkpoint"],
+    "train": LOWER + ["ops", "autograd", "checkpoint", "data", "nn", "optim"],
+    "report": LOWER + ["ops", "autograd", "checkpoint", "data", "nn", "optim", "train"],
+    "cli": [],
+}
+PUBLIC_ONLY = ["lessons", "bench"]  # beside src; public headers, and their own folder's
+LIBRARY = [folder for folder in MAY_INCLUDE if folder != "cli"]
+MAX_LINES = 600
+VAGUE_NAMES = {"utils", "util", "misc", "common", "helpers"}
+
+# Calls that library folders must not make: (pattern, files that may, what to do instead).
+CALL = r"(?<![\w.>]){}\s*\("
+BANNED_CALLS = [
+    (CALL.format(r"(?:exit|_exit|quick_exit)"), [], "the library never exits; return a status"),
+    (CALL.format(r"(?:printf|puts|putchar|vprintf)"), [], "the library never prints"),
+    (r"(?<!\w)std(?:out|err)(?!\w)", ["core/status.c"], "the library never prints"),
+    (CALL.format(r"(?:malloc|calloc|realloc|free|strdup|strndup|asprintf|aligned_alloc|posix_memalign)"),
+     ["core/mem.c"], "host memory comes from core/mem.h"),
+]
+GPU_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nvrtc|nvtx)", re.IGNORECASE)
+
+COMMENT_OR_STRING = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def without_comments_and_strings(text):
+    """The text with comments and literals blanked, so that line numbers stay."""
+    return COMMENT_OR_STRING.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def check_includes(folder, inside, allowed, text):
+    """Yields (line, what) for includes that `folder` may not make.  inside: path within the folder."""
+    for match in INCLUDE.finditer(text):
+        bracket, name = match.groups()
+        line = line_of(text, match.start(2))
+        if bracket == "<":
+            gpu_file = folder == "device" and inside.startswith("cuda") or \
+                folder == "ops" and inside.startswith("cuda/")
+            if GPU_HEADER.match(name) and not gpu_file:
+                yield line, f"<{name}>: CUDA headers stand only in device/cuda* and ops/cuda/"
+        elif name.startswith("ebb/"):
+            yield line, f'"{name}": public headers are included as <{name}>'
+        elif "/" not in name:
+            yield line, f'"{name}": headers are included as "folder/{name}"'
+        elif name.split("/")[0] not in [folder, *allowed]:
+            may = ", ".join(allowed) if allowed else "public headers only"
+            yield line, f'"{name}": {folder} may not include {name.split("/")[0]} (allowed: {may})'
+
+
+def check_calls(path, text):
+    bare = without_comments_and_strings(text)
+    for pattern, exempt, instead in BANNED_CALLS:
+        if path in exempt:
+            continue
+        for match in re.finditer(pattern, bare):
+            yield line_of(bare, match.start()), f"{match.group().strip(' (')}: {instead}"
+
+
+def check_file(folder, inside, text, allowed):
+    yield from check_includes(folder, inside, allowed, text)
+    if folder in LIBRARY:
+        yield from check_calls(f"{folder}/{inside}", text)
+    n_lines = text.count("\n")
+    if n_lines > MAX_LINES:
+        yield n_lines, f"{n_lines} lines; at most {MAX_LINES}: one concept per file"
+    if Path(inside).stem in VAGUE_NAMES:
+        yield 1, f"a file named {Path(inside).stem} says nothing about what is in it"
+
+
+def source_files(root):
+    """Yields (folder, path) of every C source below src, lessons and bench."""
+    src = root / "src"
+    folders = [(d.name, d) for d in sorted(src.iterdir()) if d.is_dir()]
+    folders += [(name, root / name) for name in PUBLIC_ONLY if (root / name).is_dir()]
+    for folder, where in folders:
+        for path in sorted(where.rglob("*")):
+            if path.suffix in {".c", ".h", ".def", ".cu", ".cuh"}:
+                yield folder, where, path
+
+
+def check_tree(root):
+    """A list of "FILE:LINE: what", and the number of files read."""
+    breaches, n_files = [], 0
+    for folder, where, path in source_files(root):
+        n_files += 1
+        if folder not in MAY_INCLUDE and folder not in PUBLIC_ONLY:
+            breaches.append(f"{path.relative_to(root)}:1: src/{folder} is not a folder of the design")
+            continue
+        inside = path.relative_to(where).as_posix()
+        text = path.read_text(encoding="utf-8")
+        for line, what in check_file(folder, inside, text, MAY_INCLUDE.get(folder, [])):
+            breaches.append(f"{path.relative_to(root)}:{line}: {what}")
+    return breaches, n_files
+
+
+def main():
+    breaches, n_files = check_tree(Path(sys.argv[1]))
+    print("\n".join(breaches) if breaches else f"{n_files} files, no breach")
+    return 1 if breaches or n_files == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+/* naive_pool.h: the allocator's rules once more, as plainly as possible: all pieces of all segments
+ * in one array, searched from end to end.  The random tests compare the pool with it. */
+#ifndef EBB_TESTS_NAIVE_POOL_H
+#define EBB_TESTS_NAIVE_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { NAIVE_MAX_PIECES = 4096 };
+
+typedef struct naive_piece {
+    uint64_t segment; /* counts up from 1 */
+    size_t offset, bytes, requested;
+    int stream, category;
+    bool small, used;
+} naive_piece;
+
+typedef struct naive_pool {
+    naive_piece pieces[NAIVE_MAX_PIECES]; /* ordered by (segment, offset) */
+    int n;
+    uint64_t last_segment;
+    size_t limit_bytes;                   /* 0: none */
+    size_t peak_allocated, peak_requested, peak_reserved;
+} naive_pool;
+
+/* Where the block goes; NULL: out of memory.  Valid until the next call. */
+const naive_piece *naive_take(naive_pool *pool, size_t bytes, int stream, int category);
+void naive_give(naive_pool *pool, uint64_t segment, size_t offset);
+void naive_set_category(naive_pool *pool, uint64_t segment, size_t offset, int category);
+void naive_empty_cache(naive_pool *pool);
+
+typedef struct naive_sums { size_t allocated, requested, reserved, by_category[8]; } naive_sums;
+naive_sums naive_count(const naive_pool *pool);
+
+#endif
