@@ -25,7 +25,7 @@ test:
 	@scripts/run-tests.sh $(PRESETS)
 
 bench: build
-	@set -e; for bench in build/release/bin/bench_*; do $$bench; done
+	@bench/run.sh build/release/bin
 
 format:
 	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format -i

@@ -1,4 +1,5 @@
-# Compiler flags: target ebb_flags carries them to every object of the project.
+# Compiler flags: target ebb_flags carries them to every object of the project; ebb_internal
+# lets the library's folders and the tests see src/, which programs do not.
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
     set(CMAKE_BUILD_TYPE Release CACHE STRING "Release or Debug" FORCE)
@@ -22,8 +23,7 @@ target_compile_options(ebb_flags INTERFACE
     # Without these two, loops with exp or a comparison do not vectorise.  -ffast-math stays off: it
     # would break the handling of NaN and infinity.
     -fno-math-errno -fno-trapping-math)
-target_include_directories(ebb_flags INTERFACE
-    "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+target_include_directories(ebb_flags INTERFACE "${PROJECT_SOURCE_DIR}/include")
 
 # At -O1 gcc warns of paths that it does not follow far enough; -O3 does follow them.
 target_compile_options(ebb_flags INTERFACE
@@ -42,3 +42,7 @@ endif()
 if(EBB_LTO)
     set(CMAKE_INTERPROCEDURAL_OPTIMIZATION ON)
 endif()
+
+add_library(ebb_internal INTERFACE)
+target_link_libraries(ebb_internal INTERFACE ebb_flags)
+target_include_directories(ebb_internal INTERFACE "${PROJECT_SOURCE_DIR}/src")

@@ -7,12 +7,9 @@ include(CMakePackageConfigHelpers)
 set_target_properties(ebb PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS ebb EXPORT ebbTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
-if(TARGET ebb_program)
-    file(RELATIVE_PATH bin_to_lib
-        "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_FULL_LIBDIR}")
-    set_target_properties(ebb_program PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
-    install(TARGETS ebb_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
+file(RELATIVE_PATH bin_to_lib "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_FULL_LIBDIR}")
+set_target_properties(ebb_program PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+install(TARGETS ebb_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 install(DIRECTORY include/ebb DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY models DESTINATION ${CMAKE_INSTALL_DATADIR}/ebb FILES_MATCHING PATTERN "*.json")

@@ -1,30 +1,9 @@
 # Functions that the folders' CMakeLists.txt call.
 
-# ebb_add_source_folder(core): src/core, where it has a CMakeLists.txt.
-function(ebb_add_source_folder folder)
-    if(EXISTS "${PROJECT_SOURCE_DIR}/src/${folder}/CMakeLists.txt")
-        add_subdirectory("${PROJECT_SOURCE_DIR}/src/${folder}" "${PROJECT_BINARY_DIR}/src/${folder}")
-    else()
-        message(STATUS "ebb: src/${folder} has no CMakeLists.txt; left out")
-    endif()
-endfunction()
-
 # ebb_add_folder(core mem.c status.c ...): the objects of one source folder.
 function(ebb_add_folder folder)
-    # BRING-UP: files that are listed but not yet written are left out.
-    set(files)
-    foreach(file IN LISTS ARGN)
-        if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
-            list(APPEND files ${file})
-        else()
-            message(WARNING "ebb: src/${folder}/${file} is missing; left out")
-        endif()
-    endforeach()
-    if(NOT files)
-        return()
-    endif()
-    add_library(ebb_${folder} OBJECT ${files})
-    target_link_libraries(ebb_${folder} PRIVATE ebb_flags ebb_deps)
+    add_library(ebb_${folder} OBJECT ${ARGN})
+    target_link_libraries(ebb_${folder} PRIVATE ebb_internal ebb_deps)
     set_property(GLOBAL APPEND PROPERTY EBB_OBJECT_LIBRARIES ebb_${folder})
 endfunction()
 
@@ -32,10 +11,6 @@ endfunction()
 # call internals too.
 function(ebb_add_libraries)
     get_property(folders GLOBAL PROPERTY EBB_OBJECT_LIBRARIES)
-    if(NOT folders)
-        message(WARNING "ebb: no source folder has a CMakeLists.txt yet")
-        return()
-    endif()
     set(objects)
     foreach(folder IN LISTS folders)
         list(APPEND objects $<TARGET_OBJECTS:${folder}>)
@@ -45,13 +20,16 @@ function(ebb_add_libraries)
     set_target_properties(ebb PROPERTIES
         VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C)
     target_link_libraries(ebb PRIVATE ebb_flags ebb_deps)
+    if(NOT EBB_SANITIZE) # a function that is missing fails here, not where a user links
+        target_link_options(ebb PRIVATE LINKER:-z,defs)
+    endif()
     target_include_directories(ebb INTERFACE
         $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     add_library(ebb::ebb ALIAS ebb)
 
     add_library(ebb_static STATIC ${objects})
     set_target_properties(ebb_static PROPERTIES LINKER_LANGUAGE C)
-    target_link_libraries(ebb_static PUBLIC ebb_flags ebb_deps)
+    target_link_libraries(ebb_static PUBLIC ebb_internal ebb_deps)
 endfunction()
 
 # ebb_add_program(main.c ...): the command `ebb`.  It sees the public headers only, and cJSON to

@@ -14,5 +14,5 @@ run()
 
 scripts/make-kjv.sh
 run train models/mlp-fashion.json
-run train models/gpt-kjv.json --steps 30
-run compare models/gpt-kjv.json --set train.steps=4
+run train models/gpt-kjv.json --steps 100
+run compare models/gpt-kjv.json --set train.steps=8

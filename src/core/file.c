@@ -21,9 +21,12 @@ static ebb_status open_regular(int *out, size_t *bytes, const char *path)
     if (fd < 0) return refuse("read", path, strerror(errno));
     struct stat info;
     const char *why = NULL;
-    if (fstat(fd, &info) != 0) why = strerror(errno);
-    else if (S_ISDIR(info.st_mode)) why = "is a folder";
-    else if (!S_ISREG(info.st_mode)) why = "is not a regular file";
+    if (fstat(fd, &info) != 0)
+        why = strerror(errno);
+    else if (S_ISDIR(info.st_mode))
+        why = "is a folder";
+    else if (!S_ISREG(info.st_mode))
+        why = "is not a regular file";
     if (why) {
         close(fd);
         return refuse("read", path, why);
@@ -91,7 +94,8 @@ ebb_status ebb__file_read_at(const char *path, size_t offset, void *buf, size_t 
     if (offset > size || bytes > size - offset)
         st = ebb_fail(EBB_EIO, "cannot read %s: bytes %zu + %zu are beyond its end at %zu", path,
                       offset, bytes, size);
-    else st = read_fully(fd, path, buf, bytes, (off_t)offset);
+    else
+        st = read_fully(fd, path, buf, bytes, (off_t)offset);
     close(fd);
     return st;
 }

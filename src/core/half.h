@@ -18,6 +18,12 @@ static inline uint16_t ebb__f32_to_bf16(float x)
 
 /* _Float16 is in gcc 12 and clang for x86-64 and aarch64; conversions round to nearest even. */
 static inline float ebb__f16_to_f32(uint16_t h) { _Float16 x; memcpy(&x, &h, 2); return (float)x; }
-static inline uint16_t ebb__f32_to_f16(float x) { _Float16 y = (_Float16)x; uint16_t h; memcpy(&h, &y, 2); return h; }
+static inline uint16_t ebb__f32_to_f16(float x)
+{
+    _Float16 y = (_Float16)x;
+    uint16_t h;
+    memcpy(&h, &y, 2);
+    return h;
+}
 
 #endif

@@ -30,8 +30,7 @@ static uint32_t escaped(char c)
     }
 }
 
-/* The next UTF-8 bytes, as a number, of a valid string: a plain byte gives itself, an escape gives
- * the bytes that it stands for.  So equal keys give equal sequences however they are written. */
+/* The UTF-8 bytes of a code point as one number. */
 static uint32_t pack_utf8(uint32_t point)
 {
     if (point < 0x80) return point;
@@ -47,6 +46,8 @@ static int plain_length(unsigned char lead)
     return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 
+/* The next character of a valid string, as its UTF-8 bytes: equal keys give equal sequences,
+ * written plainly or with escapes. */
 static uint32_t next_char(const char *text, size_t *at)
 {
     const char *c = text + *at;
@@ -87,8 +88,8 @@ static bool same_key(const char *text, const ebb__json_key *a, const ebb__json_k
     return i == a->end && j == b->end;
 }
 
-/* The slot that holds an equal key, or the empty one where it belongs.  `begin` is never 0 in a used
- * slot: a key comes after "{" and a quote. */
+/* The slot that holds an equal key, or the empty one where it belongs.  `begin` is never 0 in a
+ * used slot: a key comes after "{" and a quote. */
 static ebb__json_key *find_slot(const ebb__json_keys *keys, const char *text,
                                 const ebb__json_key *key)
 {
@@ -101,7 +102,7 @@ static ebb__json_key *find_slot(const ebb__json_keys *keys, const char *text,
 static ebb_status make_room(ebb__json_keys *keys, const char *text)
 {
     if (keys->n < keys->cap / 2) return EBB_OK;
-    ebb__json_keys wider = {.cap = keys->cap ? 2 * keys->cap : FIRST_CAP, .n = keys->n};
+    ebb__json_keys wider = { .cap = keys->cap ? 2 * keys->cap : FIRST_CAP, .n = keys->n };
     wider.slots = ebb__calloc(wider.cap, sizeof *wider.slots);
     if (!wider.slots) return EBB_ENOMEM;
     for (size_t i = 0; i < keys->cap; i++)
@@ -116,7 +117,7 @@ ebb_status ebb__json_keys_add(ebb__json_keys *keys, bool *twice, const char *tex
 {
     ebb_status st = make_room(keys, text);
     if (st != EBB_OK) return st;
-    ebb__json_key key = {begin, end, object, hash_key(text, object, begin, end)};
+    ebb__json_key key = { begin, end, object, hash_key(text, object, begin, end) };
     ebb__json_key *slot = find_slot(keys, text, &key);
     *twice = slot->begin != 0;
     if (*twice) return EBB_OK;
@@ -128,5 +129,5 @@ ebb_status ebb__json_keys_add(ebb__json_keys *keys, bool *twice, const char *tex
 void ebb__json_keys_deinit(ebb__json_keys *keys)
 {
     ebb__free(keys->slots);
-    *keys = (ebb__json_keys){0};
+    *keys = (ebb__json_keys){ 0 };
 }

@@ -10,7 +10,7 @@ enum { MAX_FILE_BYTES = 64 << 20 };
 
 static void set_hooks(void)
 {
-    cJSON_Hooks hooks = {.malloc_fn = ebb__malloc, .free_fn = ebb__free};
+    cJSON_Hooks hooks = { .malloc_fn = ebb__malloc, .free_fn = ebb__free };
     cJSON_InitHooks(&hooks);
 }
 

@@ -18,9 +18,14 @@ enum {
 static const double MAX_WHOLE = 9007199254740991.0; /* 2^53 - 1 */
 
 /* Where a value is, for messages. */
-typedef struct place { const char *path, *key; } place;
+typedef struct place {
+    const char *path, *key;
+} place;
 
-typedef struct text { char at[TEXT_BYTES]; size_t used; } text;
+typedef struct text {
+    char at[TEXT_BYTES];
+    size_t used;
+} text;
 
 static void append(text *t, const char *fmt, ...) EBB_PRINTF(2, 3);
 static void append(text *t, const char *fmt, ...)
@@ -38,7 +43,8 @@ static void append_word(text *t, const char *word)
     static const char more[] = ", ...";
     if (t->used + strlen(word) + sizeof more + 2 < sizeof t->at)
         append(t, "%s%s", t->used > 0 ? ", " : "", word);
-    else if (strcmp(t->at + t->used - 3, "...") != 0) append(t, "%s", more);
+    else if (strcmp(t->at + t->used - 3, "...") != 0)
+        append(t, "%s", more);
 }
 
 /* ---- what came ---------------------------------------------------------------------------- */
@@ -49,7 +55,8 @@ static void append_string(text *t, const char *value)
     size_t n = strlen(value), shown = n <= SHOWN_BYTES ? n : SHOWN_BYTES;
     while (shown > 0 && shown < n && ((unsigned char)value[shown] & 0xC0) == 0x80) shown--;
     append(t, "\"");
-    for (size_t i = 0; i < shown; i++) append(t, "%c", (unsigned char)value[i] < ' ' ? ' ' : value[i]);
+    for (size_t i = 0; i < shown; i++)
+        append(t, "%c", (unsigned char)value[i] < ' ' ? ' ' : value[i]);
     append(t, shown < n ? "...\"" : "\"");
 }
 
@@ -61,35 +68,41 @@ static void append_number(text *t, double value)
         double back;
         if (sscanf(digits, "%lf", &back) == 1 && back == value) break;
     }
-    if (fabs(value) <= MAX_WHOLE && value == floor(value)) append(t, "%.0f", value);
-    else append(t, "%s", digits);
+    if (fabs(value) <= MAX_WHOLE && value == floor(value))
+        append(t, "%.0f", value);
+    else
+        append(t, "%s", digits);
 }
 
 static void append_value(text *t, const cJSON *item)
 {
-    if (!item) append(t, "nothing");
-    else if (cJSON_IsString(item)) append_string(t, item->valuestring);
-    else if (cJSON_IsNumber(item)) append_number(t, item->valuedouble);
-    else if (cJSON_IsBool(item)) append(t, cJSON_IsTrue(item) ? "true" : "false");
-    else if (cJSON_IsNull(item)) append(t, "null");
-    else if (cJSON_IsArray(item)) append(t, "an array of %d", cJSON_GetArraySize(item));
-    else append(t, "an object");
+    if (!item)
+        append(t, "nothing");
+    else if (cJSON_IsString(item))
+        append_string(t, item->valuestring);
+    else if (cJSON_IsNumber(item))
+        append_number(t, item->valuedouble);
+    else if (cJSON_IsBool(item))
+        append(t, cJSON_IsTrue(item) ? "true" : "false");
+    else if (cJSON_IsNull(item))
+        append(t, "null");
+    else if (cJSON_IsArray(item))
+        append(t, "an array of %d", cJSON_GetArraySize(item));
+    else
+        append(t, "an object");
 }
 
 static ebb_status expected(place at, const char *what, const cJSON *item)
 {
-    text got = {.used = 0};
+    text got = { .used = 0 };
     append_value(&got, item);
-    return ebb_fail(EBB_EINVAL, "%s%s%s: expected %s, got %s", at.path, *at.path && *at.key ? "." : "",
-                    at.key, what, got.at);
+    return ebb_fail(EBB_EINVAL, "%s%s%s: expected %s, got %s", at.path,
+                    *at.path && *at.key ? "." : "", at.key, what, got.at);
 }
 
 /* ---- what is allowed ------------------------------------------------------------------------ */
 
-static bool has_bounds(const ebb__field *field)
-{
-    return field->min != field->max;
-}
+static bool has_bounds(const ebb__field *field) { return field->min != field->max; }
 
 static void append_bounds(text *t, const ebb__field *field)
 {
@@ -114,7 +127,7 @@ static bool is_whole(const cJSON *item)
     return fabs(item->valuedouble) <= MAX_WHOLE && item->valuedouble == floor(item->valuedouble);
 }
 
-/* ---- one reader for each kind; each checks, then writes where `to` is not NULL ---------------- */
+/* ---- one reader for each kind: checks, then writes where `to` is not NULL -------------------- */
 
 static ebb_status read_int(void *to, const cJSON *item, const ebb__field *field, place at)
 {
@@ -122,7 +135,7 @@ static ebb_status read_int(void *to, const cJSON *item, const ebb__field *field,
         if (to) *(int64_t *)to = (int64_t)item->valuedouble;
         return EBB_OK;
     }
-    text what = {.used = 0};
+    text what = { .used = 0 };
     append(&what, "a whole number");
     append_bounds(&what, field);
     if (cJSON_IsNumber(item) && fabs(item->valuedouble) > MAX_WHOLE)
@@ -136,8 +149,9 @@ static ebb_status read_number(void *to, const cJSON *item, const ebb__field *fie
         if (to) *(double *)to = item->valuedouble;
         return EBB_OK;
     }
-    text what = {.used = 0};
-    append(&what, cJSON_IsNumber(item) && !isfinite(item->valuedouble) ? "a finite number" : "a number");
+    text what = { .used = 0 };
+    append(&what,
+           cJSON_IsNumber(item) && !isfinite(item->valuedouble) ? "a finite number" : "a number");
     append_bounds(&what, field);
     return expected(at, what.at, item);
 }
@@ -155,7 +169,7 @@ static ebb_status read_string(void *to, const cJSON *item, const ebb__field *fie
     if (!cJSON_IsString(item)) return expected(at, "a string", item);
     size_t bytes = strlen(item->valuestring) + 1;
     if (bytes > field->bytes) {
-        text what = {.used = 0};
+        text what = { .used = 0 };
         append(&what, "a string of at most %zu bytes (it has %zu)", field->bytes - 1, bytes - 1);
         return expected(at, what.at, item);
     }
@@ -165,7 +179,7 @@ static ebb_status read_string(void *to, const cJSON *item, const ebb__field *fie
 
 static ebb_status read_choice(void *to, const cJSON *item, const ebb__field *field, place at)
 {
-    text what = {.used = 0};
+    text what = { .used = 0 };
     for (int i = 0; field->choices[i]; i++) {
         if (cJSON_IsString(item) && strcmp(item->valuestring, field->choices[i]) == 0) {
             if (to) *(int *)to = i;
@@ -173,7 +187,7 @@ static ebb_status read_choice(void *to, const cJSON *item, const ebb__field *fie
         }
         append_word(&what, field->choices[i]);
     }
-    text one_of = {.used = 0};
+    text one_of = { .used = 0 };
     append(&one_of, "one of %.900s", what.at);
     return expected(at, one_of.at, item);
 }
@@ -193,7 +207,7 @@ static ebb_status read_size(void *to, const cJSON *item, const ebb__field *field
         if (to) *(size_t *)to = bytes;
         return EBB_OK;
     }
-    text what = {.used = 0};
+    text what = { .used = 0 };
     append(&what, "a number of bytes");
     append_bounds(&what, field);
     append(&what, ", a size such as \"512MiB\" or \"1.5GiB\", or null");
@@ -211,7 +225,7 @@ static ebb_status read_json(void *to, const cJSON *item, const ebb__field *field
 static ebb_status read_pair(void *to, const cJSON *item, const ebb__field *field, place at)
 {
     bool good = cJSON_IsArray(item) && cJSON_GetArraySize(item) == 2;
-    double pair[2] = {0, 0};
+    double pair[2] = { 0, 0 };
     for (int i = 0; good && i < 2; i++) {
         const cJSON *part = cJSON_GetArrayItem(item, i);
         good = cJSON_IsNumber(part) && in_bounds(field, part);
@@ -221,7 +235,7 @@ static ebb_status read_pair(void *to, const cJSON *item, const ebb__field *field
         if (to) memcpy(to, pair, sizeof pair);
         return EBB_OK;
     }
-    text what = {.used = 0};
+    text what = { .used = 0 };
     append(&what, "an array of two numbers");
     append_bounds(&what, field);
     return expected(at, what.at, item);
@@ -249,9 +263,10 @@ static const cJSON *find_item(const cJSON *object, const char *key)
     return cJSON_GetObjectItemCaseSensitive(object, key);
 }
 
-static ebb_status unknown_key(const char *path, const char *key, const ebb__field *fields, int n_fields)
+static ebb_status unknown_key(const char *path, const char *key, const ebb__field *fields,
+                              int n_fields)
 {
-    text known = {.used = 0}, meant = {.used = 0};
+    text known = { .used = 0 }, meant = { .used = 0 };
     const char **keys = ebb__malloc((size_t)n_fields * sizeof *keys);
     if (!keys) return EBB_ENOMEM;
     for (int i = 0; i < n_fields; i++) {
@@ -261,8 +276,8 @@ static ebb_status unknown_key(const char *path, const char *key, const ebb__fiel
     const char *nearest = ebb__nearest(key, keys, n_fields);
     ebb__free(keys);
     if (nearest) append(&meant, " did you mean \"%s\"?", nearest);
-    return ebb_fail(EBB_EINVAL, "%s%s%.200s: unknown key;%s known keys: %s", path, *path ? "." : "", key,
-                    meant.at, known.at);
+    return ebb_fail(EBB_EINVAL, "%s%s%.200s: unknown key;%s known keys: %s", path, *path ? "." : "",
+                    key, meant.at, known.at);
 }
 
 static ebb_status check_keys(const cJSON *object, const char *path, const ebb__field *fields,
@@ -286,18 +301,19 @@ static ebb_status read_fields(char *dst, const cJSON *object, const char *path,
         const ebb__field *field = &fields[i];
         const cJSON *item = find_item(object, field->key);
         if (!item) continue;
-        place at = {path, field->key};
+        place at = { path, field->key };
         ebb_status st = readers[field->kind](dst ? dst + field->offset : NULL, item, field, at);
         if (st != EBB_OK) return st;
     }
     return EBB_OK;
 }
 
-ebb_status ebb__json_read(void *dst, const cJSON *object, const char *path, const ebb__field *fields,
-                          int n_fields)
+ebb_status ebb__json_read(void *dst, const cJSON *object, const char *path,
+                          const ebb__field *fields, int n_fields)
 {
     EBB_ASSERT(dst && path && n_fields > 0);
-    if (!cJSON_IsObject(object)) return expected((place){*path ? path : "top level", ""}, "an object", object);
+    if (!cJSON_IsObject(object))
+        return expected((place){ *path ? path : "top level", "" }, "an object", object);
     ebb_status st = check_keys(object, path, fields, n_fields);
     if (st == EBB_OK) st = read_fields(NULL, object, path, fields, n_fields);
     if (st == EBB_OK) st = read_fields(dst, object, path, fields, n_fields);

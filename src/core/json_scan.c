@@ -59,10 +59,7 @@ static ebb_status expected(const scanner *s, const char *what)
     return wrong(s, s->at, "expected %s, got the byte 0x%02X", what, c);
 }
 
-static bool next_is(const scanner *s, char c)
-{
-    return s->at < s->bytes && s->text[s->at] == c;
-}
+static bool next_is(const scanner *s, char c) { return s->at < s->bytes && s->text[s->at] == c; }
 
 static bool skip(scanner *s, char c)
 {
@@ -115,10 +112,14 @@ static ebb_status scan_hex4(scanner *s, uint32_t *out)
     uint32_t value = 0;
     for (int i = 0; i < 4; i++, s->at++) {
         char c = s->at < s->bytes ? s->text[s->at] : '\0';
-        if (c >= '0' && c <= '9') value = value << 4 | (uint32_t)(c - '0');
-        else if (c >= 'a' && c <= 'f') value = value << 4 | (uint32_t)(c - 'a' + 10);
-        else if (c >= 'A' && c <= 'F') value = value << 4 | (uint32_t)(c - 'A' + 10);
-        else return expected(s, "four hexadecimal digits after \\u");
+        if (c >= '0' && c <= '9')
+            value = value << 4 | (uint32_t)(c - '0');
+        else if (c >= 'a' && c <= 'f')
+            value = value << 4 | (uint32_t)(c - 'a' + 10);
+        else if (c >= 'A' && c <= 'F')
+            value = value << 4 | (uint32_t)(c - 'A' + 10);
+        else
+            return expected(s, "four hexadecimal digits after \\u");
     }
     *out = value;
     return EBB_OK;
@@ -186,7 +187,8 @@ static ebb_status scan_key(scanner *s, uint32_t object)
     if (st != EBB_OK || !twice) return st;
     size_t shown = end - begin;
     while (shown > 100) shown--; /* cut between characters */
-    while (shown < end - begin && shown > 0 && ((unsigned char)s->text[begin + shown] & 0xC0) == 0x80)
+    while (shown < end - begin && shown > 0 &&
+           ((unsigned char)s->text[begin + shown] & 0xC0) == 0x80)
         shown--;
     return wrong(s, quote, "duplicate key \"%.*s\"", (int)shown, s->text + begin);
 }
@@ -228,7 +230,7 @@ static ebb_status scan_nested(scanner *s)
 
 static ebb_status scan_word(scanner *s)
 {
-    static const char *const words[] = {"true", "false", "null"};
+    static const char *const words[] = { "true", "false", "null" };
     for (int i = 0; i < 3; i++) {
         size_t length = strlen(words[i]);
         if (s->bytes - s->at < length || memcmp(s->text + s->at, words[i], length) != 0) continue;
@@ -244,21 +246,26 @@ static ebb_status scan_value(scanner *s)
     size_t begin, end;
     ebb_status st;
     skip_space(s);
-    if (next_is(s, '{') || next_is(s, '[')) st = scan_nested(s);
-    else if (next_is(s, '"')) st = scan_string(s, &begin, &end);
-    else if (next_is(s, '-') || next_is_digit(s)) st = scan_number(s);
-    else st = scan_word(s);
+    if (next_is(s, '{') || next_is(s, '['))
+        st = scan_nested(s);
+    else if (next_is(s, '"'))
+        st = scan_string(s, &begin, &end);
+    else if (next_is(s, '-') || next_is_digit(s))
+        st = scan_number(s);
+    else
+        st = scan_word(s);
     if (st == EBB_OK) skip_space(s);
     return st;
 }
 
 ebb_status ebb__json_scan(const char *text, size_t bytes, const char *file, bool for_tree)
 {
-    scanner s = {.text = text, .bytes = bytes, .file = file, .for_tree = for_tree};
+    scanner s = { .text = text, .bytes = bytes, .file = file, .for_tree = for_tree };
     ebb_status st;
     if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0)
         st = wrong(&s, 0, "a byte order mark is not allowed");
-    else st = scan_value(&s);
+    else
+        st = scan_value(&s);
     if (st == EBB_OK && s.at < bytes) st = expected(&s, "the end of the text after the value");
     ebb__json_keys_deinit(&s.keys);
     return st;

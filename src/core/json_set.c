@@ -8,16 +8,20 @@
 #include "core/mem.h"
 
 /* The path, cut at its dots: parts[0..n). */
-typedef struct parts { char *at[EBB__JSON_MAX_DEPTH]; int n; } parts;
+typedef struct parts {
+    char *at[EBB__JSON_MAX_DEPTH];
+    int n;
+} parts;
 
 static ebb_status split(parts *p, char *path)
 {
     p->n = 0;
-    for (char *next = path; next; ) {
+    for (char *next = path; next;) {
         char *part = next;
         next = strchr(part, '.');
         if (next) *next++ = '\0';
-        if (*part == '\0') return ebb_fail(EBB_EINVAL, "set: a part of the path before \"=\" is empty");
+        if (*part == '\0')
+            return ebb_fail(EBB_EINVAL, "set: a part of the path before \"=\" is empty");
         if (p->n == EBB__JSON_MAX_DEPTH)
             return ebb_fail(EBB_EINVAL, "set: a path of more than %d parts", EBB__JSON_MAX_DEPTH);
         p->at[p->n++] = part;
@@ -41,7 +45,8 @@ static ebb_status check_utf8(const char *text)
     for (size_t at = 0; at < bytes;) {
         int length = ebb__utf8_length(text, bytes, at);
         if (length == 0)
-            return ebb_fail(EBB_EINVAL, "set: byte %zu of the assignment is not valid UTF-8", at + 1);
+            return ebb_fail(EBB_EINVAL, "set: byte %zu of the assignment is not valid UTF-8",
+                            at + 1);
         at += (size_t)length;
     }
     return EBB_OK;
@@ -53,8 +58,10 @@ static ebb_status find_element(cJSON **out, cJSON *array, const char *part)
     char *end = NULL;
     long index = isdigit((unsigned char)*part) ? strtol(part, &end, 10) : -1;
     if (index < 0 || index >= size || *end != '\0')
-        return ebb_fail(EBB_EINVAL, "set: \"%.60s\" is not an element of the array: it has %d, counted "
-                        "from 0", part, size);
+        return ebb_fail(EBB_EINVAL,
+                        "set: \"%.60s\" is not an element of the array: it has %d, counted "
+                        "from 0",
+                        part, size);
     *out = cJSON_GetArrayItem(array, (int)index);
     return EBB_OK;
 }
@@ -64,8 +71,10 @@ static ebb_status find_child(cJSON **out, cJSON *parent, const char *part)
 {
     if (cJSON_IsArray(parent)) return find_element(out, parent, part);
     if (!cJSON_IsObject(parent))
-        return ebb_fail(EBB_EINVAL, "set: \"%.60s\" is below a value that is neither an object nor an "
-                        "array", part);
+        return ebb_fail(EBB_EINVAL,
+                        "set: \"%.60s\" is below a value that is neither an object nor an "
+                        "array",
+                        part);
     *out = cJSON_GetObjectItemCaseSensitive(parent, part);
     return EBB_OK;
 }
@@ -76,8 +85,8 @@ static ebb_status add(cJSON *object, const char *key, cJSON *value)
     return cJSON_AddItemToObject(object, key, value) ? EBB_OK : EBB_ENOMEM;
 }
 
-/* value -> {"c": value} -> {"b": {"c": value}} for the parts b, c.  On an error *value is as deep as it
- * got, and still the caller's. */
+/* value -> {"c": value} -> {"b": {"c": value}} for the parts b, c.  On an error *value is as
+ * deep as it got, and still the caller's. */
 static ebb_status wrap(cJSON **value, char *const part[], int n)
 {
     for (int i = n - 1; i >= 0; i--) {

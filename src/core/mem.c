@@ -19,20 +19,11 @@ void ebb_fault_arm(uint64_t n)
     atomic_store(&fault_at, n);
 }
 
-uint64_t ebb_fault_count(void)
-{
-    return atomic_load(&n_ticks);
-}
+uint64_t ebb_fault_count(void) { return atomic_load(&n_ticks); }
 
-bool ebb_fault_fired(void)
-{
-    return atomic_load(&fired);
-}
+bool ebb_fault_fired(void) { return atomic_load(&fired); }
 
-int64_t ebb_host_live_blocks(void)
-{
-    return atomic_load(&live_blocks);
-}
+int64_t ebb_host_live_blocks(void) { return atomic_load(&live_blocks); }
 
 bool ebb__fault(void)
 {
@@ -114,7 +105,4 @@ ebb_status ebb__grow(void *items, size_t *cap, size_t want, size_t item_bytes)
     return EBB_OK;
 }
 
-bool ebb__mul_size(size_t *out, size_t a, size_t b)
-{
-    return !__builtin_mul_overflow(a, b, out);
-}
+bool ebb__mul_size(size_t *out, size_t a, size_t b) { return !__builtin_mul_overflow(a, b, out); }

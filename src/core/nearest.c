@@ -7,15 +7,9 @@
 
 enum { MAX_WORD = 63 };
 
-static bool same(char a, char b)
-{
-    return tolower((unsigned char)a) == tolower((unsigned char)b);
-}
+static bool same(char a, char b) { return tolower((unsigned char)a) == tolower((unsigned char)b); }
 
-static int least(int a, int b)
-{
-    return a < b ? a : b;
-}
+static int least(int a, int b) { return a < b ? a : b; }
 
 /* Edits (insert, delete, replace, swap of neighbours) that turn a into b, upper and lower case
  * alike; row i of the table holds the distances of a's first i characters. */

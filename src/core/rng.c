@@ -18,7 +18,11 @@ void ebb__normal_f64(uint64_t seed, uint64_t counter, double *x, int64_t n)
     }
 }
 
-typedef struct word_stream { uint64_t seed, counter; uint32_t block[4]; int left; } word_stream;
+typedef struct word_stream {
+    uint64_t seed, counter;
+    uint32_t block[4];
+    int left;
+} word_stream;
 
 static uint64_t next_word(word_stream *s)
 {
@@ -43,7 +47,7 @@ static uint64_t below(word_stream *s, uint64_t bound)
 
 void ebb__permutation(uint64_t seed, uint64_t stream, int64_t *index, int64_t n)
 {
-    word_stream words = {.seed = ebb__seed_mix(seed, stream)};
+    word_stream words = { .seed = ebb__seed_mix(seed, stream) };
     for (int64_t i = 0; i < n; i++) index[i] = i;
     for (int64_t i = n - 1; i > 0; i--) {
         int64_t j = (int64_t)below(&words, (uint64_t)i + 1);
@@ -62,7 +66,4 @@ static uint64_t mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
-uint64_t ebb__seed_mix(uint64_t seed, uint64_t salt)
-{
-    return mix(mix(seed) ^ salt);
-}
+uint64_t ebb__seed_mix(uint64_t seed, uint64_t salt) { return mix(mix(seed) ^ salt); }

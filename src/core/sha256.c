@@ -14,10 +14,7 @@ static const uint32_t K[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
-static uint32_t rotate(uint32_t x, int n)
-{
-    return (x >> n) | (x << (32 - n));
-}
+static uint32_t rotate(uint32_t x, int n) { return (x >> n) | (x << (32 - n)); }
 
 static uint32_t big_endian(const unsigned char *b)
 {
@@ -36,27 +33,27 @@ static void expand(uint32_t w[64], const unsigned char block[64])
 
 static void compress(uint32_t state[8], const unsigned char block[64])
 {
-    uint32_t w[64];
+    uint32_t w[64], s[8]; /* s: the standard's a to h */
     expand(w, block);
-    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
-    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+    memcpy(s, state, sizeof s);
     for (int t = 0; t < 64; t++) {
-        uint32_t t1 = h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & f) ^ (~e & g)) +
-                      K[t] + w[t];
-        uint32_t t2 = (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) +
-                      ((a & b) ^ (a & c) ^ (b & c));
-        h = g; g = f; f = e; e = d + t1;
-        d = c; c = b; b = a; a = t1 + t2;
+        uint32_t sum0 = rotate(s[0], 2) ^ rotate(s[0], 13) ^ rotate(s[0], 22);
+        uint32_t sum1 = rotate(s[4], 6) ^ rotate(s[4], 11) ^ rotate(s[4], 25);
+        uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
+        uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
+        uint32_t t1 = s[7] + sum1 + choice + K[t] + w[t];
+        memmove(s + 1, s, 7 * sizeof *s);
+        s[4] += t1;
+        s[0] = t1 + sum0 + majority;
     }
-    state[0] += a; state[1] += b; state[2] += c; state[3] += d;
-    state[4] += e; state[5] += f; state[6] += g; state[7] += h;
+    for (int i = 0; i < 8; i++) state[i] += s[i];
 }
 
 void ebb__sha256_init(ebb__sha256 *h)
 {
     static const uint32_t start[8] = {
-        0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab,
-        0x5be0cd19,
+        0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+        0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
     };
     memset(h, 0, sizeof *h);
     memcpy(h->state, start, sizeof start);
@@ -83,7 +80,7 @@ void ebb__sha256_hex(ebb__sha256 *h, char out[65])
 {
     static const char digits[] = "0123456789abcdef";
     uint64_t bits = h->bytes * 8;
-    unsigned char tail[72] = {0x80}; /* one bit, zeros to 56 mod 64, then the length in bits */
+    unsigned char tail[72] = { 0x80 }; /* one bit, zeros to 56 mod 64, then the length in bits */
     size_t zeros_end = 1 + (119 - h->bytes % 64) % 64;
     for (int i = 0; i < 8; i++) tail[zeros_end + (size_t)i] = (unsigned char)(bits >> (56 - 8 * i));
     ebb__sha256_add(h, tail, zeros_end + 8);

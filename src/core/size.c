@@ -5,13 +5,23 @@
 #include <string.h>
 #include <strings.h>
 
-typedef struct unit_row { const char *name; uint64_t bytes; } unit_row;
+typedef struct unit_row {
+    const char *name;
+    uint64_t bytes;
+} unit_row;
 
 static const unit_row units[] = {
-    {"", 1}, {"B", 1},
-    {"KiB", UINT64_C(1) << 10}, {"MiB", UINT64_C(1) << 20}, {"GiB", UINT64_C(1) << 30},
-    {"TiB", UINT64_C(1) << 40}, {"PiB", UINT64_C(1) << 50},
-    {"kB", 1000}, {"MB", 1000000}, {"GB", 1000000000}, {"TB", UINT64_C(1000000000000)},
+    { "", 1 },
+    { "B", 1 },
+    { "KiB", UINT64_C(1) << 10 },
+    { "MiB", UINT64_C(1) << 20 },
+    { "GiB", UINT64_C(1) << 30 },
+    { "TiB", UINT64_C(1) << 40 },
+    { "PiB", UINT64_C(1) << 50 },
+    { "kB", 1000 },
+    { "MB", 1000000 },
+    { "GB", 1000000000 },
+    { "TB", UINT64_C(1000000000000) },
 };
 
 enum { MAX_DIGITS = 18 }; /* of a fraction: 10^18 * 2^50 fits in 128 bits */
@@ -53,8 +63,8 @@ ebb_status ebb_size_parse(size_t *out, const char *text)
     const unit_row *unit = find_unit(at);
     if (!unit) return refuse(text, "unknown unit");
     if (unit->bytes == 1 && scale > 1) return refuse(text, "part of a byte");
-    unsigned __int128 bytes = (unsigned __int128)whole * unit->bytes +
-                              (unsigned __int128)fraction * unit->bytes / scale;
+    unsigned __int128 bytes =
+        (unsigned __int128)whole * unit->bytes + (unsigned __int128)fraction * unit->bytes / scale;
     if (bytes > SIZE_MAX) return refuse(text, "too large");
     *out = (size_t)bytes;
     return EBB_OK;
@@ -62,7 +72,7 @@ ebb_status ebb_size_parse(size_t *out, const char *text)
 
 char *ebb_size_format(size_t bytes, char *buf, size_t buf_bytes)
 {
-    static const char *const names[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    static const char *const names[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
     if (bytes < 1024) {
         snprintf(buf, buf_bytes, "%zu B", bytes);
         return buf;

@@ -14,16 +14,13 @@ enum { MESSAGE_BYTES = 4096 };
 static _Thread_local char message[MESSAGE_BYTES];
 static _Thread_local ebb__site site;
 
-const char *ebb_message(void)
-{
-    return message;
-}
+const char *ebb_message(void) { return message; }
 
 const char *ebb_status_name(ebb_status status)
 {
     static const char *const names[] = {
-        "OK", "EINVAL", "ESHAPE", "EDTYPE", "ENOMEM", "EBUDGET",
-        "EDEVICE", "EUNSUPPORTED", "EIO", "EFORMAT", "ESTATE",
+        "OK",      "EINVAL",       "ESHAPE", "EDTYPE",  "ENOMEM", "EBUDGET",
+        "EDEVICE", "EUNSUPPORTED", "EIO",    "EFORMAT", "ESTATE",
     };
     int index = -(int)status;
     return index >= 0 && index < (int)(sizeof names / sizeof *names) ? names[index] : "unknown";
@@ -56,10 +53,7 @@ void ebb_call_site(const char *file, int line)
     site.line = line;
 }
 
-ebb__site ebb__site_get(void)
-{
-    return site;
-}
+ebb__site ebb__site_get(void) { return site; }
 
 /* The one place where ebb prints and stops: its own state is wrong, so going on would be worse. */
 _Noreturn void ebb__assert_failed(const char *what, const char *file, int line)

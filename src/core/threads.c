@@ -1,7 +1,7 @@
 /* threads.c: a pool of compute threads that is handed one job at a time.
- * Each worker watches a word of its own, so a job of few ranges wakes few workers.  A waiting thread
- * spins for a short while, since jobs mostly follow each other closely, and then sleeps in the
- * kernel until the word changes. */
+ * Each worker watches a word of its own, so a job of few ranges wakes few workers.  A waiting
+ * thread spins for a short while, since jobs mostly follow each other closely, and then sleeps in
+ * the kernel until the word changes. */
 #include "core/threads.h"
 
 #include <errno.h>
@@ -21,10 +21,12 @@
 
 enum { MAX_THREADS = 4096, SPIN_NS = 30000, SPINS_PER_CLOCK = 32 };
 
-/* A word and whether the one thread that waits for it sleeps.  The waiter writes `asleep`, then reads
- * `value`; the other side writes `value`, then reads `asleep`: as both are sequentially consistent,
- * one of them sees the other, and no wake is lost. */
-typedef struct signal_word { _Atomic uint32_t value, asleep; } signal_word;
+/* A word and whether the one thread that waits for it sleeps.  The waiter writes `asleep`, then
+ * reads `value`; the other side writes `value`, then reads `asleep`: as both are sequentially
+ * consistent, one of them sees the other, and no wake is lost. */
+typedef struct signal_word {
+    _Atomic uint32_t value, asleep;
+} signal_word;
 
 typedef struct worker {
     signal_word ticket; /* changes when there is a job for this worker */
@@ -139,7 +141,7 @@ static void hand_out(ebb__threads *threads, int n_workers)
     }
 }
 
-/* Signals of the program go to the program's own threads: workers start with all of them blocked. */
+/* The program's signals go to its own threads: workers start with all of them blocked. */
 static int start_worker(worker *w)
 {
     sigset_t all, before;
@@ -197,10 +199,7 @@ void ebb__threads_free(ebb__threads *threads)
     ebb__free(threads);
 }
 
-int ebb__threads_count(const ebb__threads *threads)
-{
-    return threads->n;
-}
+int ebb__threads_count(const ebb__threads *threads) { return threads->n; }
 
 int ebb__threads_ranges(const ebb__threads *threads, int64_t n, int64_t grain)
 {
@@ -250,7 +249,9 @@ int ebb__cores(void)
 {
     cpu_set_t mask;
     int n = 0;
-    if (sched_getaffinity(0, sizeof mask, &mask) == 0) n = CPU_COUNT(&mask);
-    else n = (int)sysconf(_SC_NPROCESSORS_ONLN); /* more cores than the mask has bits */
+    if (sched_getaffinity(0, sizeof mask, &mask) == 0)
+        n = CPU_COUNT(&mask);
+    else
+        n = (int)sysconf(_SC_NPROCESSORS_ONLN); /* more cores than the mask has bits */
     return n < 1 ? 1 : n;
 }

@@ -19,9 +19,11 @@ int ebb__threads_ranges(const ebb__threads *threads, int64_t n, int64_t grain);
 /* Range `index` of `ranges` over [0, n): sizes differ by at most one. */
 void ebb__range_at(int64_t n, int ranges, int index, int64_t *begin, int64_t *end);
 
-/* Runs fn over [0, n); returns when all of it is done.  One caller at a time.  Workers spin for a
- * short while, then sleep.  `thread` is the range's index. */
-void ebb__threads_run(ebb__threads *threads, int64_t n, int64_t grain, ebb__range_fn *fn, void *arg);
+/* Runs fn over [0, n); returns when all of it is done.  Workers spin for a short while, then sleep.
+ * `thread` is the range's index.  A call from inside fn, or while another thread's is under way,
+ * does the same ranges by itself, one after another. */
+void ebb__threads_run(ebb__threads *threads, int64_t n, int64_t grain, ebb__range_fn *fn,
+                      void *arg);
 
 /* Cores in the affinity mask of this process, at least 1. */
 int ebb__cores(void);

@@ -16,10 +16,10 @@ enum { BUFFER_BYTES = 1 << 16, MAX_NAMES = 1000 };
 
 struct ebb__writer {
     int fd;
-    mode_t mode;  /* of the file that is replaced; 0: there is none */
-    char *path;   /* what will be replaced: symbolic links followed */
-    char *temp;   /* in the same folder */
-    size_t held;  /* bytes waiting in buffer */
+    mode_t mode; /* of the file that is replaced; 0: there is none */
+    char *path;  /* what will be replaced: symbolic links followed */
+    char *temp;  /* in the same folder */
+    size_t held; /* bytes waiting in buffer */
     char buffer[BUFFER_BYTES];
 };
 
@@ -122,10 +122,7 @@ ebb_status ebb__write(ebb__writer *w, const void *data, size_t bytes)
 }
 
 /* Some file systems cannot sync and say EINVAL: the bytes are as safe there as they get. */
-static bool synced(int fd)
-{
-    return fsync(fd) == 0 || errno == EINVAL;
-}
+static bool synced(int fd) { return fsync(fd) == 0 || errno == EINVAL; }
 
 /* The new name itself survives a power cut once its folder is synced.  Best effort: the file is
  * complete and in place either way. */

@@ -12,7 +12,7 @@
 #include "ops/lanes.h"
 #include "ops/rows.h"
 
-enum { TILE_Q = 128, TILE_K = 256 };
+enum { TILE_Q = 64, TILE_K = 128 };
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }

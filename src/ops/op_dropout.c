@@ -14,7 +14,7 @@ typedef struct attrs {
 
 enum {
     WORDS = 4,                     /* of a Philox block */
-    BLOCKS_AT_ONCE = 16,           /* drawn side by side, one per vector lane */
+    BLOCKS_AT_ONCE = 16,
     ELEMS_AT_ONCE = WORDS * BLOCKS_AT_ONCE,
     GRAIN = 64                     /* groups of ELEMS_AT_ONCE per range */
 };
@@ -35,30 +35,32 @@ static void cost(const ebb_call *call, ebb_cost *k)
     *k = (ebb_cost){ .fwd_flops = 12 * n, .bwd_flops = 12 * n, .fwd_bytes = bytes, .bwd_bytes = bytes };
 }
 
+/* A 32-bit word of eight blocks, in 64-bit lanes: products need no widening then. */
+typedef uint64_t lanes __attribute__((vector_size(64)));
+enum { LANES = 8 };
+
 /* Philox blocks first, first + 1, ...: words[WORDS * i + w] is word w of block first + i, as from
  * ebb__philox(). */
-static void draw(uint64_t seed, uint64_t first, uint32_t words[ELEMS_AT_ONCE])
+static void draw(uint64_t seed, uint64_t first, uint32_t words[WORDS * LANES])
 {
-    uint32_t c[WORDS][BLOCKS_AT_ONCE], k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    for (int i = 0; i < BLOCKS_AT_ONCE; i++) {
-        uint64_t counter = first + (uint64_t)i;
-        c[0][i] = (uint32_t)counter;
-        c[1][i] = (uint32_t)(counter >> 32);
-        c[2][i] = c[3][i] = 0;
-    }
+    const lanes low = (lanes){ 0 } + 0xFFFFFFFFu;
+    lanes counter = (lanes){ 0, 1, 2, 3, 4, 5, 6, 7 } + first;
+    lanes c0 = counter & low, c1 = counter >> 32, c2 = { 0 }, c3 = { 0 };
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (int round = 0; round < 10; round++) {
-        for (int i = 0; i < BLOCKS_AT_ONCE; i++) {
-            uint64_t p0 = (uint64_t)0xD2511F53u * c[0][i], p1 = (uint64_t)0xCD9E8D57u * c[2][i];
-            c[0][i] = (uint32_t)(p1 >> 32) ^ c[1][i] ^ k0;
-            c[2][i] = (uint32_t)(p0 >> 32) ^ c[3][i] ^ k1;
-            c[1][i] = (uint32_t)p1;
-            c[3][i] = (uint32_t)p0;
-        }
+        lanes p0 = c0 * 0xD2511F53u, p1 = c2 * 0xCD9E8D57u;
+        c0 = (p1 >> 32) ^ c1 ^ k0;
+        c2 = (p0 >> 32) ^ c3 ^ k1;
+        c1 = p1 & low;
+        c3 = p0 & low;
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    for (int i = 0; i < BLOCKS_AT_ONCE; i++) {
-        for (int w = 0; w < WORDS; w++) words[WORDS * i + w] = c[w][i];
+    for (int i = 0; i < LANES; i++) {
+        words[WORDS * i] = (uint32_t)c0[i];
+        words[WORDS * i + 1] = (uint32_t)c1[i];
+        words[WORDS * i + 2] = (uint32_t)c2[i];
+        words[WORDS * i + 3] = (uint32_t)c3[i];
     }
 }
 
@@ -101,7 +103,10 @@ static void run_groups(void *arg, int64_t begin, int64_t end, int thread)
     for (int64_t group = begin; group < end; group++) {
         int64_t first = group * ELEMS_AT_ONCE;
         int64_t n = in->elems - first < ELEMS_AT_ONCE ? in->elems - first : ELEMS_AT_ONCE;
-        draw(j->call->rng_seed, j->call->rng_offset + (uint64_t)(group * BLOCKS_AT_ONCE), words);
+        for (int i = 0; i < BLOCKS_AT_ONCE; i += LANES) {
+            uint64_t block = j->call->rng_offset + (uint64_t)(group * BLOCKS_AT_ONCE + i);
+            draw(j->call->rng_seed, block, words + WORDS * i);
+        }
         if (in->dtype == EBB_F32) drop_f32(j, (float *)j->y + first, (const float *)j->x + first, n, words);
         else if (in->dtype == EBB_F64) drop_f64(j, (double *)j->y + first, (const double *)j->x + first, n, words);
         else apply_halves(j, first, n, words);

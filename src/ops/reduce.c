@@ -10,7 +10,7 @@
 enum {
     KEPT_PER_THREAD = 256, /* fewer kept elements than this per thread: split the reduced dims */
     WORK_PER_THREAD = 16384, /* elements of the space */
-    TILE = 1024            /* kept elements that are summed side by side (8 KiB of f64) */
+    TILE = 2048            /* kept elements that are summed side by side (16 KiB of f64) */
 };
 
 typedef struct plan {

@@ -26,40 +26,31 @@ enum { LANES = 8 };
 DEFINE_SUM(sum_squares_f32, float)
 DEFINE_SUM(sum_squares_f64, double)
 
-typedef struct clip_job { ebb__reading grad; bool f32; double factor, *sums; } clip_job;
+typedef struct clip_job { void *grad; bool f32; double factor, *sums; } clip_job;
 
 static void sum_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     clip_job *job = arg;
-    double gathered[EBB__BLOCK_ELEMS], sum = 0;
-    for (int64_t i = begin, n; i < end; i += n) {
-        n = ebb__reading_step(&job->grad, end - i);
-        const void *g = ebb__reading_block(&job->grad, i, n, gathered);
-        sum += job->f32 ? sum_squares_f32(g, n) : sum_squares_f64(g, n);
-    }
-    job->sums[thread] = sum;
+    job->sums[thread] = job->f32 ? sum_squares_f32((float *)job->grad + begin, end - begin)
+                                 : sum_squares_f64((double *)job->grad + begin, end - begin);
 }
 
 static void scale_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const clip_job *job = arg;
-    if (!job->grad.contiguous)
-        for (int64_t i = begin; i < end; i++) {
-            void *g = ebb__reading_at(&job->grad, i);
-            if (job->f32) *(float *)g *= (float)job->factor;
-            else *(double *)g *= job->factor;
-        }
-    else if (job->f32)
-        for (int64_t i = begin; i < end; i++)
-            ((float *)job->grad.arg.data)[i] *= (float)job->factor;
-    else
-        for (int64_t i = begin; i < end; i++) ((double *)job->grad.arg.data)[i] *= job->factor;
+    if (job->f32) {
+        float *g = job->grad;
+        for (int64_t i = begin; i < end; i++) g[i] *= (float)job->factor;
+    } else {
+        double *g = job->grad;
+        for (int64_t i = begin; i < end; i++) g[i] *= job->factor;
+    }
 }
 
 static clip_job job_of(const ebb_optim *o, const ebb_tensor *grad, double factor)
 {
-    return (clip_job){ .grad = ebb__reading_of(grad), .f32 = ebb_tensor_dtype(grad) == EBB_F32,
+    return (clip_job){ .grad = ebb_tensor_data(grad), .f32 = ebb_tensor_dtype(grad) == EBB_F32,
                        .factor = factor, .sums = o->partial_sums };
 }
 

@@ -139,22 +139,19 @@ void ebb_optim_free(ebb_optim *optim)
 typedef struct update_job {
     const ebb__step *step;
     ebb__update_fn *update;
-    ebb__reading grad;
+    size_t elem_bytes;
     char *w, *states[EBB__MAX_STATES]; /* NULL: no such state */
+    const char *grad;                  /* leaf gradients are contiguous */
 } update_job;
 
 static void update_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const update_job *job = arg;
-    double gathered[EBB__BLOCK_ELEMS];
-    for (int64_t i = begin, n; i < end; i += n) {
-        n = ebb__reading_step(&job->grad, end - i);
-        size_t at = (size_t)i * job->grad.elem_bytes;
-        job->update(job->step, job->w + at, ebb__reading_block(&job->grad, i, n, gathered),
-                    job->states[0] ? job->states[0] + at : NULL,
-                    job->states[1] ? job->states[1] + at : NULL, n);
-    }
+    size_t at = (size_t)begin * job->elem_bytes;
+    job->update(job->step, job->w + at, job->grad + at,
+                job->states[0] ? job->states[0] + at : NULL,
+                job->states[1] ? job->states[1] + at : NULL, end - begin);
 }
 
 static void update_param(const ebb_optim *o, const ebb__param *p, const ebb__step *step)
@@ -169,8 +166,8 @@ static void update_param(const ebb_optim *o, const ebb__param *p, const ebb__ste
         .step = step,
         .update = ebb_tensor_dtype(p->tensor) == EBB_F32 ? o->kind->update_f32
                                                          : o->kind->update_f64,
-        .grad = ebb__reading_of(grad),
-        .w = ebb_tensor_data(p->tensor),
+        .elem_bytes = ebb_dtype_bytes(ebb_tensor_dtype(p->tensor)),
+        .w = ebb_tensor_data(p->tensor), .grad = ebb_tensor_data(grad),
     };
     for (int i = 0; i < o->n_states; i++) job.states[i] = ebb_tensor_data(p->states[i]);
     ebb__threads_run(threads, ebb_tensor_elems(p->tensor), EBB__UPDATE_GRAIN, update_range, &job);

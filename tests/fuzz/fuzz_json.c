@@ -8,27 +8,34 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-#define REQUIRE(cond)                                                                     \
-    do {                                                                                  \
-        if (!(cond)) {                                                                    \
-            fprintf(stderr, "fuzz_json: line %d: %s; message: %s\n", __LINE__, #cond,     \
-                    ebb_message());                                                       \
-            abort();                                                                      \
-        }                                                                                 \
+#define REQUIRE(cond)                                                                              \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            fprintf(stderr, "fuzz_json: line %d: %s; message: %s\n", __LINE__, #cond,              \
+                    ebb_message());                                                                \
+            abort();                                                                               \
+        }                                                                                          \
     } while (0)
 
-typedef struct sink { int64_t whole; double number, pair[2]; bool flag; char text[8]; int choice; size_t size; } sink;
+typedef struct sink {
+    int64_t whole;
+    double number, pair[2];
+    bool flag;
+    char text[8];
+    int choice;
+    size_t size;
+} sink;
 
-static const char *const choices[] = {"x", "y", NULL};
+static const char *const choices[] = { "x", "y", NULL };
 
 static const ebb__field fields[] = {
-    {.key = "a", .kind = EBB__INT, .offset = offsetof(sink, whole), .min = -5, .max = 5},
-    {.key = "b", .kind = EBB__NUMBER, .offset = offsetof(sink, number)},
-    {.key = "c", .kind = EBB__PAIR, .offset = offsetof(sink, pair)},
-    {.key = "d", .kind = EBB__BOOL, .offset = offsetof(sink, flag)},
-    {.key = "e", .kind = EBB__STRING, .offset = offsetof(sink, text), .bytes = 8},
-    {.key = "f", .kind = EBB__CHOICE, .offset = offsetof(sink, choice), .choices = choices},
-    {.key = "g", .kind = EBB__SIZE, .offset = offsetof(sink, size)},
+    { .key = "a", .kind = EBB__INT, .offset = offsetof(sink, whole), .min = -5, .max = 5 },
+    { .key = "b", .kind = EBB__NUMBER, .offset = offsetof(sink, number) },
+    { .key = "c", .kind = EBB__PAIR, .offset = offsetof(sink, pair) },
+    { .key = "d", .kind = EBB__BOOL, .offset = offsetof(sink, flag) },
+    { .key = "e", .kind = EBB__STRING, .offset = offsetof(sink, text), .bytes = 8 },
+    { .key = "f", .kind = EBB__CHOICE, .offset = offsetof(sink, choice), .choices = choices },
+    { .key = "g", .kind = EBB__SIZE, .offset = offsetof(sink, size) },
 };
 
 /* What cJSON prints of a tree is JSON again. */
@@ -42,7 +49,7 @@ static void check_print(const cJSON *tree)
 
 static void check_tree(cJSON *tree)
 {
-    sink s = {0};
+    sink s = { 0 };
     check_print(tree);
     ebb_status st = ebb__json_read(&s, tree, "p", fields, sizeof fields / sizeof *fields);
     REQUIRE(st == EBB_OK || st == EBB_EINVAL);

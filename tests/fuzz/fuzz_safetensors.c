@@ -13,7 +13,8 @@ static void check(const ebb__st_header *header, uint64_t data_bytes)
     uint64_t total = 0;
     for (int i = 0; i < header->n; i++) {
         const ebb__st_entry *e = &header->entries[i];
-        if (e->begin > e->end || e->end > data_bytes || ebb__st_header_find(header, e->name) != i) abort();
+        if (e->begin > e->end || e->end > data_bytes || ebb__st_header_find(header, e->name) != i)
+            abort();
         total += e->end - e->begin;
     }
     if (total != data_bytes) abort();

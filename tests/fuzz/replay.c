@@ -2,7 +2,7 @@
  *
  *     fuzz_json [--mutate N] FILE_OR_FOLDER...
  *
- * Each file is given to the target as it is and then in N changed forms, the same ones each time. */
+ * Each file is given to the target as it is, then in N changed forms, the same ones each time. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,7 +13,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-typedef struct input { uint8_t *data; size_t bytes; } input;
+typedef struct input {
+    uint8_t *data;
+    size_t bytes;
+} input;
 
 static int n_mutations;
 static long n_files, n_runs;
@@ -72,7 +75,7 @@ static void run_file(const char *path)
     long size = ftell(file);
     rewind(file);
     if (size < 0) stop("has no size", path);
-    input in = {malloc((size_t)size + 1), (size_t)size};
+    input in = { malloc((size_t)size + 1), (size_t)size };
     if (!in.data || fread(in.data, 1, in.bytes, file) != in.bytes) stop("cannot be read", path);
     fclose(file);
     run_copy(in.data, in.bytes);

@@ -33,4 +33,4 @@ pkgconfig)
     ;;
 esac
 
-[ ! -x prefix/bin/ebb ] || prefix/bin/ebb info
+prefix/bin/ebb info

@@ -4,8 +4,8 @@
 Usage: docs.py commands|example SOURCE_DIR BUILD_DIR CC
 
 commands  runs each line of the ```sh blocks of README.md and docs/*.md in a temporary folder that
-          looks like the project with `make build` done.  `make X` is only looked up in the
-          Makefile.  A block after a line <!-- not run: why --> is left alone.
+          looks like the project with `make build` done, with `ebb` on the PATH.  `make X` is only
+          looked up in the Makefile.  A block after a line <!-- not run: why --> is left alone.
 example   compiles the first ```c block against the library, runs it, and compares its output with
           the ```text block that follows it.
 """
@@ -51,6 +51,7 @@ def make_workplace(root, source, build):
 
 def check_commands(source, build, _cc):
     n, failed = 0, 0
+    environment = {**os.environ, "PATH": f"{build}/bin:{os.environ['PATH']}"}
     with tempfile.TemporaryDirectory() as tmp:
         root = Path(tmp)
         if not make_workplace(root, source, build):
@@ -61,7 +62,8 @@ def check_commands(source, build, _cc):
                 n += 1
                 is_make = line.startswith("make ")
                 command = line.replace("make", "make -n", 1) if is_make else line
-                done = run(["bash", "-euo", "pipefail", "-c", command], cwd=source if is_make else root)
+                done = run(["bash", "-euo", "pipefail", "-c", command], env=environment,
+                           cwd=source if is_make else root)
                 if done.returncode != 0:
                     failed += 1
                     print(f"({page.relative_to(source)})")

@@ -4,10 +4,15 @@
 
 Test(dtype, each_row_has_its_bytes_name_and_kind)
 {
-    static const struct { ebb_dtype dtype; size_t bytes; const char *name; bool is_float; } rows[] = {
-        {EBB_F32, 4, "f32", true}, {EBB_F64, 8, "f64", true}, {EBB_F16, 2, "f16", true},
-        {EBB_BF16, 2, "bf16", true}, {EBB_I32, 4, "i32", false}, {EBB_I64, 8, "i64", false},
-        {EBB_U8, 1, "u8", false},
+    static const struct {
+        ebb_dtype dtype;
+        size_t bytes;
+        const char *name;
+        bool is_float;
+    } rows[] = {
+        { EBB_F32, 4, "f32", true },   { EBB_F64, 8, "f64", true },  { EBB_F16, 2, "f16", true },
+        { EBB_BF16, 2, "bf16", true }, { EBB_I32, 4, "i32", false }, { EBB_I64, 8, "i64", false },
+        { EBB_U8, 1, "u8", false },
     };
     cr_assert_eq(sizeof rows / sizeof *rows, EBB_N_DTYPES);
     for (size_t i = 0; i < EBB_N_DTYPES; i++) {

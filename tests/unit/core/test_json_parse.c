@@ -34,21 +34,25 @@ Test(json_parse, gives_a_tree)
 /* Field case B69: a config with "lr" twice. */
 Test(json_parse, a_key_given_twice_is_refused)
 {
-    check_refused("{\"optimizer\": {\n  \"lr\": 1,\n  \"lr\": 2}}", "c.json:3:3: duplicate key \"lr\"");
+    check_refused("{\"optimizer\": {\n  \"lr\": 1,\n  \"lr\": 2}}",
+                  "c.json:3:3: duplicate key \"lr\"");
     check_refused("{\"a\":1,\"\\u0061\":2}", "c.json:1:8: duplicate key \"\\u0061\"");
     check_refused("{\"\xC3\xA9\":1,\"\\u00E9\":2}", "duplicate");
     check_refused("{\"\xE2\x82\xAC\":1,\"\\u20ac\":2}", "duplicate");
     check_refused("{\"\xF0\x9D\x84\x9E\":1,\"\\uD834\\uDD1E\":2}", "duplicate");
     check_refused("{\"\\n\\t\":1,\"\\u000a\\u0009\":2}", "duplicate");
     check_refused("{\"\":1,\"\":2}", "duplicate key \"\"");
-    check_refused("[{\"a\":{\"a\":1},\"b\":{\"a\":1},\"a\":1}]", "c.json:1:27: duplicate key \"a\"");
+    check_refused("[{\"a\":{\"a\":1},\"b\":{\"a\":1},\"a\":1}]",
+                  "c.json:1:27: duplicate key \"a\"");
     check_no_live_blocks();
 }
 
 Test(json_parse, keys_that_only_look_alike_are_accepted)
 {
     cJSON *tree = NULL;
-    check_ok(parse(&tree, "[{\"a\":1,\"A\":1,\"aa\":1,\"\":1,\"a \":1,\"\\\\u0061\":1},{\"a\":{\"a\":{\"a\":[]}}}]"));
+    check_ok(parse(
+        &tree,
+        "[{\"a\":1,\"A\":1,\"aa\":1,\"\":1,\"a \":1,\"\\\\u0061\":1},{\"a\":{\"a\":{\"a\":[]}}}]"));
     cJSON_Delete(tree);
     check_no_live_blocks();
 }
@@ -77,7 +81,8 @@ Test(json_parse, a_long_duplicate_key_is_shown_cut)
     strcpy(end + 305, "\":1}");
     check_refused(text, "duplicate key \"\xE2\x82\xAC");
     cr_assert_lt(strlen(ebb_message()), 150);
-    cr_assert_str_eq(ebb_message() + strlen(ebb_message()) - 4, "\xE2\x82\xAC\"", "a character was cut");
+    cr_assert_str_eq(ebb_message() + strlen(ebb_message()) - 4, "\xE2\x82\xAC\"",
+                     "a character was cut");
 }
 
 Test(json_parse, what_cJSON_would_cut_short_is_refused)

@@ -9,7 +9,7 @@
 /* The authors' known answers for philox4x32 with 10 rounds; our upper counter words are 0. */
 Test(rng, philox_gives_the_known_answer)
 {
-    static const uint32_t expected[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+    static const uint32_t expected[4] = { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 };
     uint32_t words[4];
     ebb__philox(0, 0, words);
     cr_assert_arr_eq(words, expected, sizeof words);
@@ -71,7 +71,7 @@ Test(rng, normal_draws_continue_at_the_next_counter)
 
 Test(rng, an_odd_count_of_normals_writes_no_further)
 {
-    double x[4] = {0, 0, 0, 77}, y[4];
+    double x[4] = { 0, 0, 0, 77 }, y[4];
     ebb__normal_f64(9, 0, x, 3);
     ebb__normal_f64(9, 0, y, 4);
     cr_assert_arr_eq(x, y, 3 * sizeof *x);
@@ -83,7 +83,7 @@ Test(rng, an_odd_count_of_normals_writes_no_further)
 Test(rng, a_permutation_is_a_bijection_that_depends_on_seed_and_stream)
 {
     static int64_t a[1000], b[1000], again[1000];
-    bool seen[1000] = {false};
+    bool seen[1000] = { false };
     ebb__permutation(7, 0, a, 1000);
     ebb__permutation(7, 0, again, 1000);
     cr_assert_arr_eq(a, again, sizeof a);
@@ -99,7 +99,7 @@ Test(rng, a_permutation_is_a_bijection_that_depends_on_seed_and_stream)
 
 Test(rng, permutations_of_none_and_one_work)
 {
-    int64_t index[2] = {5, 5};
+    int64_t index[2] = { 5, 5 };
     ebb__permutation(1, 1, index, 0);
     cr_assert_eq(index[0], 5);
     ebb__permutation(1, 1, index, 1);
@@ -110,7 +110,7 @@ Test(rng, permutations_of_none_and_one_work)
 Test(rng, the_six_orders_of_three_are_equally_likely)
 {
     enum { DRAWS = 60000 };
-    int counts[27] = {0};
+    int counts[27] = { 0 };
     for (uint64_t stream = 0; stream < DRAWS; stream++) {
         int64_t p[3];
         ebb__permutation(1, stream, p, 3);
@@ -130,8 +130,10 @@ Test(rng, a_mixed_seed_changes_half_of_its_bits)
 {
     int changed = 0;
     for (uint64_t i = 0; i < 64; i++) {
-        changed += __builtin_popcountll(ebb__seed_mix(3, 5) ^ ebb__seed_mix(3 ^ UINT64_C(1) << i, 5));
-        changed += __builtin_popcountll(ebb__seed_mix(3, 5) ^ ebb__seed_mix(3, 5 ^ UINT64_C(1) << i));
+        changed +=
+            __builtin_popcountll(ebb__seed_mix(3, 5) ^ ebb__seed_mix(3 ^ UINT64_C(1) << i, 5));
+        changed +=
+            __builtin_popcountll(ebb__seed_mix(3, 5) ^ ebb__seed_mix(3, 5 ^ UINT64_C(1) << i));
     }
     /* 128 trials of 64 bits: mean 4096, standard deviation 45. */
     cr_assert(changed > 4096 - 5 * 46 && changed < 4096 + 5 * 46, "%d", changed);

@@ -17,14 +17,17 @@ static const char *digest(const char *text, size_t bytes)
 
 Test(sha256, gives_the_published_digests)
 {
-    static const struct { const char *text, *hex; } rows[] = {
-        {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
-        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
-        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
-         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
-        {"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrlmnopqrs"
-         "mnopqrstnopqrstu",
-         "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1"},
+    static const struct {
+        const char *text, *hex;
+    } rows[] = {
+        { "", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" },
+        { "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" },
+        { "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+          "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1" },
+        { "abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqr"
+          "lmnopqrs"
+          "mnopqrstnopqrstu",
+          "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         cr_assert_str_eq(digest(rows[i].text, strlen(rows[i].text)), rows[i].hex);
@@ -60,7 +63,10 @@ Test(sha256, pieces_do_not_matter_at_any_length)
         ebb__sha256_hex(&h, hex);
         cr_assert_str_eq(hex, digest(text, n), "%zu bytes", n);
     }
-    cr_assert_str_eq(digest(text, 55), "463eb28e72f82e0a96c0a4cc53690c571281131f672aa229e0d45ae59b598b59");
-    cr_assert_str_eq(digest(text, 56), "da2ae4d6b36748f2a318f23e7ab1dfdf45acdc9d049bd80e59de82a60895f562");
-    cr_assert_str_eq(digest(text, 64), "fdeab9acf3710362bd2658cdc9a29e8f9c757fcf9811603a8c447cd1d9151108");
+    cr_assert_str_eq(digest(text, 55),
+                     "463eb28e72f82e0a96c0a4cc53690c571281131f672aa229e0d45ae59b598b59");
+    cr_assert_str_eq(digest(text, 56),
+                     "da2ae4d6b36748f2a318f23e7ab1dfdf45acdc9d049bd80e59de82a60895f562");
+    cr_assert_str_eq(digest(text, 64),
+                     "fdeab9acf3710362bd2658cdc9a29e8f9c757fcf9811603a8c447cd1d9151108");
 }

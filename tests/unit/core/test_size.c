@@ -6,12 +6,26 @@
 
 Test(size, parses_what_people_write)
 {
-    static const struct { const char *text; size_t bytes; } rows[] = {
-        {"0", 0}, {"1500000", 1500000}, {"12B", 12}, {"512MiB", (size_t)512 << 20},
-        {"2GiB", (size_t)2 << 30}, {"1.5GiB", (size_t)3 << 29}, {"1.50 GiB", (size_t)3 << 29},
-        {"3 kib", 3072}, {"1TiB", (size_t)1 << 40}, {"2PiB", (size_t)2 << 50}, {"24GB", 24000000000},
-        {"1kB", 1000}, {"1.5MB", 1500000}, {"1TB", 1000000000000}, {"0.3KiB", 307},
-        {"18446744073709551615", SIZE_MAX},
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } rows[] = {
+        { "0", 0 },
+        { "1500000", 1500000 },
+        { "12B", 12 },
+        { "512MiB", (size_t)512 << 20 },
+        { "2GiB", (size_t)2 << 30 },
+        { "1.5GiB", (size_t)3 << 29 },
+        { "1.50 GiB", (size_t)3 << 29 },
+        { "3 kib", 3072 },
+        { "1TiB", (size_t)1 << 40 },
+        { "2PiB", (size_t)2 << 50 },
+        { "24GB", 24000000000 },
+        { "1kB", 1000 },
+        { "1.5MB", 1500000 },
+        { "1TB", 1000000000000 },
+        { "0.3KiB", 307 },
+        { "18446744073709551615", SIZE_MAX },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         size_t bytes = 7;
@@ -23,8 +37,24 @@ Test(size, parses_what_people_write)
 Test(size, refuses_the_rest_and_says_what_is_allowed)
 {
     static const char *const texts[] = {
-        "", " ", "-1", "+1", "MiB", "1X", "1 MiB ", "1.MiB", ".5MiB", "1.5", "1.5B", "0x10", "1e3",
-        "18446744073709551616", "16777216TiB", "99999999999999999999", "1,5MiB", "inf",
+        "",
+        " ",
+        "-1",
+        "+1",
+        "MiB",
+        "1X",
+        "1 MiB ",
+        "1.MiB",
+        ".5MiB",
+        "1.5",
+        "1.5B",
+        "0x10",
+        "1e3",
+        "18446744073709551616",
+        "16777216TiB",
+        "99999999999999999999",
+        "1,5MiB",
+        "inf",
         "1.0000000000000000001MiB",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -37,10 +67,20 @@ Test(size, refuses_the_rest_and_says_what_is_allowed)
 
 Test(size, formats_with_two_digits)
 {
-    static const struct { size_t bytes; const char *text; } rows[] = {
-        {0, "0 B"}, {1023, "1023 B"}, {1024, "1.00 KiB"}, {1536, "1.50 KiB"},
-        {1048575, "1.00 MiB"}, {1048576, "1.00 MiB"}, {1043333, "1018.88 KiB"},
-        {(size_t)3 << 29, "1.50 GiB"}, {(size_t)5 << 40, "5.00 TiB"}, {SIZE_MAX, "16.00 EiB"},
+    static const struct {
+        size_t bytes;
+        const char *text;
+    } rows[] = {
+        { 0, "0 B" },
+        { 1023, "1023 B" },
+        { 1024, "1.00 KiB" },
+        { 1536, "1.50 KiB" },
+        { 1048575, "1.00 MiB" },
+        { 1048576, "1.00 MiB" },
+        { 1043333, "1018.88 KiB" },
+        { (size_t)3 << 29, "1.50 GiB" },
+        { (size_t)5 << 40, "5.00 TiB" },
+        { SIZE_MAX, "16.00 EiB" },
     };
     char text[32];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -63,7 +103,7 @@ Test(size, what_is_formatted_parses_to_within_half_a_percent)
         char text[32];
         check_ok(ebb_size_parse(&back, ebb_size_format(bytes, text, sizeof text)));
         double error = (double)back - (double)bytes;
-        cr_assert(error <= 0.005 * (double)bytes && error >= -0.005 * (double)bytes - 1, "%zu -> %s",
-                  bytes, text);
+        cr_assert(error <= 0.005 * (double)bytes && error >= -0.005 * (double)bytes - 1,
+                  "%zu -> %s", bytes, text);
     }
 }

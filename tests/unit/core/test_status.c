@@ -8,10 +8,7 @@
 #include "core/site.h"
 #include "support/support.h"
 
-Test(status, the_message_is_empty_before_the_first_failure)
-{
-    cr_assert_str_empty(ebb_message());
-}
+Test(status, the_message_is_empty_before_the_first_failure) { cr_assert_str_empty(ebb_message()); }
 
 Test(status, fail_returns_the_status_and_keeps_the_message)
 {
@@ -91,7 +88,4 @@ Test(status, try_passes_the_error_on_and_records_the_line)
     cr_assert_eq(try_twice(EBB_ESTATE), EBB_ESTATE);
 }
 
-Test(status, a_failed_assert_aborts, .signal = SIGABRT)
-{
-    ebb__assert_failed("1 == 2", "x.c", 3);
-}
+Test(status, a_failed_assert_aborts, .signal = SIGABRT) { ebb__assert_failed("1 == 2", "x.c", 3); }

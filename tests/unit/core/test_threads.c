@@ -13,7 +13,7 @@
 
 Test(threads, ranges_cover_all_once_with_sizes_that_differ_by_one)
 {
-    static const int64_t sizes[] = {1, 2, 3, 7, 64, 1000, INT64_MAX};
+    static const int64_t sizes[] = { 1, 2, 3, 7, 64, 1000, INT64_MAX };
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         for (int ranges = 1; ranges <= 7 && ranges <= sizes[s]; ranges++) {
             int64_t next = 0, least = INT64_MAX, most = 0;
@@ -77,7 +77,12 @@ Test(threads, every_allocation_may_fail)
     }
 }
 
-typedef struct marks { int64_t n; int hits[1000]; int owner[1000]; _Atomic int calls; } marks;
+typedef struct marks {
+    int64_t n;
+    int hits[1000];
+    int owner[1000];
+    _Atomic int calls;
+} marks;
 
 static void mark(void *arg, int64_t begin, int64_t end, int thread)
 {
@@ -92,7 +97,7 @@ static void mark(void *arg, int64_t begin, int64_t end, int thread)
 static void check_run(ebb__threads *threads, int64_t n, int64_t grain)
 {
     static marks m;
-    m = (marks){.n = n};
+    m = (marks){ .n = n };
     ebb__threads_run(threads, n, grain, mark, &m);
     int ranges = ebb__threads_ranges(threads, n, grain);
     cr_assert_eq(m.calls, ranges);
@@ -127,7 +132,7 @@ Test(threads, many_small_jobs_in_a_row)
 {
     ebb__threads *threads = NULL;
     check_ok(ebb__threads_new(&threads, 4));
-    int64_t sums[4] = {0}, expected = 0;
+    int64_t sums[4] = { 0 }, expected = 0;
     for (int job = 0; job < 20000; job++) {
         int64_t n = 1 + job % 7;
         ebb__threads_run(threads, n, 1, add_up, sums);
@@ -143,7 +148,7 @@ Test(threads, workers_that_sleep_are_woken)
 {
     ebb__threads *threads = NULL;
     check_ok(ebb__threads_new(&threads, 2));
-    int64_t sums[2] = {0};
+    int64_t sums[2] = { 0 };
     for (int job = 0; job < 200; job++) {
         if (job % 2) usleep(300);
         ebb__threads_run(threads, 2, 1, add_up, sums);
@@ -171,7 +176,10 @@ Test(threads, a_caller_that_sleeps_is_woken)
     ebb__threads_free(threads);
 }
 
-typedef struct nested { ebb__threads *threads; _Atomic int64_t sum; } nested;
+typedef struct nested {
+    ebb__threads *threads;
+    _Atomic int64_t sum;
+} nested;
 
 static void inner(void *arg, int64_t begin, int64_t end, int thread)
 {
@@ -187,7 +195,7 @@ static void outer(void *arg, int64_t begin, int64_t end, int thread)
 
 Test(threads, a_job_inside_a_job_runs_by_itself)
 {
-    nested n = {0};
+    nested n = { 0 };
     check_ok(ebb__threads_new(&n.threads, 3));
     ebb__threads_run(n.threads, 3, 1, outer, &n);
     cr_assert_eq(n.sum, 3 * 45);
@@ -202,7 +210,7 @@ static void *run_many(void *arg)
 
 Test(threads, two_callers_at_once_both_get_their_work_done)
 {
-    nested n = {0};
+    nested n = { 0 };
     pthread_t other;
     check_ok(ebb__threads_new(&n.threads, 2));
     cr_assert_eq(pthread_create(&other, NULL, run_many, &n), 0);
@@ -278,7 +286,7 @@ Test(threads, idle_workers_use_no_processor_time)
 {
     ebb__threads *threads = NULL;
     check_ok(ebb__threads_new(&threads, 2));
-    int64_t sums[2] = {0};
+    int64_t sums[2] = { 0 };
     ebb__threads_run(threads, 2, 1, add_up, sums);
     int64_t before = cpu_ns();
     usleep(200000);

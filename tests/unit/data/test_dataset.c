@@ -135,7 +135,7 @@ static void check_images(const temp_folder *folder, const void *bytes, size_t n,
     write_file(temp_path(folder, "images"), bytes, n);
     check_fails(open_idx(&data, folder, "", ROW, 10), EBB_EFORMAT);
     check_message(word);
-    check_message("data.images");
+    check_message("/images");
     cr_assert(data == NULL);
 }
 

@@ -371,6 +371,8 @@ Test(loader, every_failed_allocation_of_new_is_enomem_and_leaks_nothing)
         ebb_dataset data = index_data(10, 0);
         ebb_loader_options options = options_of(4, 2, 1);
         uint64_t n = 0;
+        EBB_LOCAL(warm); /* the pool keeps its own bookkeeping from now on */
+        check_ok(ebb_zeros(&warm, ctx, EBB_F32, 0, NULL));
         for (bool fired = true; fired;) {
             ebb_loader *loader = NULL;
             int64_t live = ebb_host_live_blocks();
