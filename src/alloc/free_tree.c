@@ -3,10 +3,15 @@
 
 #include "alloc/pool_state.h"
 
+static size_t key(const ebb__block *block)
+{
+    return block->by_end ? block->offset + block->bytes : block->bytes;
+}
+
 static bool is_before(const ebb__block *a, const ebb__block *b)
 {
     if (a->stream != b->stream) return a->stream < b->stream;
-    if (a->bytes != b->bytes) return a->bytes < b->bytes;
+    if (key(a) != key(b)) return key(a) < key(b);
     if (a->segment_number != b->segment_number) return a->segment_number < b->segment_number;
     return a->offset < b->offset;
 }
@@ -112,7 +117,7 @@ ebb__block *ebb__free_tree_find(const ebb__free_tree *tree, int stream, size_t b
 {
     ebb__block *found = NULL, *at = tree->root;
     while (at) {
-        bool too_early = at->stream == stream ? at->bytes < bytes : at->stream < stream;
+        bool too_early = at->stream == stream ? key(at) < bytes : at->stream < stream;
         found = too_early ? found : at;
         at = at->child[too_early];
     }

@@ -1,6 +1,7 @@
 /* alloc/free_tree.h: the free blocks of one pool, in the order in which they are preferred.
  * A height-balanced (AVL) tree whose links lie in the blocks, so nothing here allocates or fails.
- * Order: (stream, bytes, segment number, offset). */
+ * Order: (stream, key, segment number, offset); the key is the block's bytes, or where it ends for
+ * blocks that are looked for by place (by_end). */
 #ifndef EBB_ALLOC_FREE_TREE_H
 #define EBB_ALLOC_FREE_TREE_H
 
@@ -15,7 +16,7 @@ typedef struct ebb__free_tree {
 void ebb__free_tree_insert(ebb__free_tree *tree, ebb__block *block);
 void ebb__free_tree_remove(ebb__free_tree *tree, ebb__block *block);
 
-/* The first block of the stream with at least `bytes`, or NULL. */
+/* The first block of the stream with a key of at least `bytes`, or NULL. */
 ebb__block *ebb__free_tree_find(const ebb__free_tree *tree, int stream, size_t bytes);
 
 /* Walking in order; NULL at the end. */

@@ -58,16 +58,15 @@ static size_t first_other(const unsigned char *p, unsigned char value, size_t by
     return i;
 }
 
-void ebb__guard_segment_new(const ebb__pool *pool, const ebb__segment *segment)
+void ebb__guard_memory_new(const ebb__pool *pool, unsigned char *base, size_t bytes)
 {
-    if (pool->checks >= 2) memset(segment->base, FREE_FILL, segment->bytes);
-    POISON(segment->base, segment->bytes);
+    if (pool->checks >= 2) memset(base, FREE_FILL, bytes);
+    POISON(base, bytes);
 }
 
-void ebb__guard_segment_end(const ebb__pool *pool, const ebb__segment *segment)
+void ebb__guard_memory_end(unsigned char *base, size_t bytes)
 {
-    (void)pool;
-    UNPOISON(segment->base, segment->bytes);
+    UNPOISON(base, bytes);
 }
 
 static void assert_untouched(const ebb__block *block)
@@ -104,11 +103,15 @@ static void assert_tail(const ebb__block *block)
 
 void ebb__guard_release(const ebb__pool *pool, const ebb__block *block)
 {
+    if (pool->checks < 2) return;
+    UNPOISON(data_of(block), block->bytes);
+    assert_tail(block);
+}
+
+void ebb__guard_free(const ebb__pool *pool, const ebb__block *block)
+{
     unsigned char *data = data_of(block);
     UNPOISON(data, block->bytes);
-    if (pool->checks >= 2) {
-        assert_tail(block);
-        memset(data, FREE_FILL, block->bytes);
-    }
+    if (pool->checks >= 2) memset(data, FREE_FILL, block->bytes);
     POISON(data, block->bytes);
 }

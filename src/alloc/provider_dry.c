@@ -28,12 +28,26 @@ static void dry_free(void *self, void *p, size_t bytes)
     (void)self, (void)p, (void)bytes;
 }
 
+static bool dry_commit(void *self, void *p, size_t bytes)
+{
+    (void)self, (void)p, (void)bytes;
+    return true;
+}
+
+static bool dry_remap(void *self, void *from, void *to, size_t bytes)
+{
+    (void)self, (void)from, (void)to, (void)bytes;
+    return true;
+}
+
 ebb_status ebb__dry_provider_new(ebb__provider *out)
 {
     dry_provider *dry = ebb__malloc(sizeof *dry);
     if (!dry) return EBB_ENOMEM;
     atomic_init(&dry->next, first_address);
-    *out = (ebb__provider){ .alloc = dry_alloc, .free = dry_free, .self = dry };
+    *out = (ebb__provider){ .alloc = dry_alloc, .free = dry_free, .self = dry, .reserve = dry_alloc,
+                            .unreserve = dry_free, .commit = dry_commit, .decommit = dry_free,
+                            .remap = dry_remap };
     return EBB_OK;
 }
 
