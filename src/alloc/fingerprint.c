@@ -1,4 +1,5 @@
 /* alloc/fingerprint.c: a hash of a pool's layout. */
+#include "alloc/plan.h"
 #include "alloc/pool_state.h"
 
 static uint64_t mix(uint64_t hash, uint64_t word)
@@ -20,6 +21,7 @@ uint64_t ebb__pool_fingerprint(const ebb__pool *pool)
             if (b->used) hash = mix(mix(hash, b->requested), (uint64_t)b->owner.category);
         }
     }
+    hash = mix(hash, ebb__plan_position(pool));
     ebb__pool_unlock(pool);
     return hash;
 }

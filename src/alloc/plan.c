@@ -151,6 +151,18 @@ void ebb__plan_unit(ebb__pool *pool, const char *kind)
     state->end = state->next + state->plan->units[at].n;
 }
 
+uint64_t ebb__plan_position(const ebb__pool *pool)
+{
+    const struct ebb__plan_state *state = pool->plan;
+    uint64_t position = 0;
+    for (size_t i = 0; state && i < state->plan->n_units; i++) {
+        if (state->plan->units[i].nth > 0) continue;
+        size_t n = count_of_kind(state->plan, state->plan->units[i].kind);
+        position = position * 1000003u + (state->seen[i] < n ? state->seen[i] : n);
+    }
+    return position;
+}
+
 static ebb_status add_arena(ebb__pool *pool, struct ebb__plan_state *state)
 {
     ebb__request request = { .kind = EBB__POOL_PLAN, .rounded = state->plan->bytes };

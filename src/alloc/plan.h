@@ -39,6 +39,8 @@ EBB_NODISCARD ebb_status ebb__plan_pack(ebb__planned *blocks, size_t n, size_t l
 /* ---- for the pool, with the lock held ---------------------------------------------------- */
 /* A free block of the arena, out of its tree, at the planned offset; NULL: none.  Uses a spare struct. */
 ebb__block *ebb__plan_take(ebb__pool *pool, const struct ebb__request *request);
+/* What decides how coming units are placed: which of the recorded ones they will follow. */
+uint64_t ebb__plan_position(const ebb__pool *pool);
 void ebb__plan_unit(ebb__pool *pool, const char *kind);
 void ebb__plan_end(ebb__pool *pool);
 

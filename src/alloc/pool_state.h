@@ -204,6 +204,16 @@ void ebb__stream_uses_wait(ebb__pool *pool); /* until all of it is */
 bool ebb__deferred_take(ebb__pool *pool, ebb__block *block);
 bool ebb__deferred_flush(ebb__pool *pool);   /* false: there were none */
 
+/* ---- trace.c ----------------------------------------------------------------------------- */
+void ebb__trace_block_event(ebb__pool *pool, ebb__action action, const ebb__block *block);
+void ebb__trace_memory_event(ebb__pool *pool, ebb__action action, const ebb__segment *segment, size_t offset,
+                             size_t bytes);
+void ebb__trace_oom_event(ebb__pool *pool, size_t requested, int stream, const ebb__owner *owner);
+
+/* EBB__TRACE(pool, block, action, block): nothing but a comparison where no trace is kept. */
+#define EBB__TRACE(pool, what, ...) \
+    ((pool)->trace.ring ? ebb__trace_##what##_event((pool), __VA_ARGS__) : (void)0)
+
 /* ---- ledger.c ---------------------------------------------------------------------------- */
 void ebb__ledger_take(ebb__pool *pool, const ebb__block *block);
 void ebb__ledger_release(ebb__pool *pool, const ebb__block *block);

@@ -49,15 +49,4 @@ bool ebb__trace_get(const ebb__pool *pool, size_t i, ebb__event *out);
 /* A mark: `action` is PHASE, NODE or UNIT; what it means stands in owner. */
 void ebb__trace_mark(ebb__pool *pool, ebb__action action, const ebb__owner *owner);
 
-/* ---- for the pool, with the lock held ---------------------------------------------------- */
-struct ebb__block;
-struct ebb__segment;
-void ebb__trace_block_event(ebb__pool *pool, ebb__action action, const ebb__block *block);
-void ebb__trace_memory_event(ebb__pool *pool, ebb__action action, const struct ebb__segment *segment,
-                             size_t offset, size_t bytes);
-void ebb__trace_oom_event(ebb__pool *pool, size_t requested, int stream, const ebb__owner *owner);
-
-#define EBB__TRACE(pool, what, ...) \
-    ((pool)->trace.ring ? ebb__trace_##what##_event((pool), __VA_ARGS__) : (void)0)
-
 #endif
