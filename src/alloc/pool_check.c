@@ -100,7 +100,7 @@ static bool check_tree(const recount *r, const ebb__pool *pool, ebb__pool_kind k
 {
     const ebb__free_tree *tree = &pool->free[kind];
     if (!ebb__free_tree_is_valid(tree)) return broken("free tree is not in order", 0, 0);
-    for (const ebb__block *b = ebb__free_tree_first(tree); b; b = ebb__free_tree_next(b))
+    for (const ebb__block *b = ebb__free_tree_first(tree); b; b = ebb__free_tree_next(tree, b))
         if (b->used || b->unmapped || !b->segment || b->segment->kind != kind)
             return broken("block in the wrong free tree", b->segment_number, b->offset);
     return disagree("free blocks", tree->n_blocks, r->n_free[kind]);
