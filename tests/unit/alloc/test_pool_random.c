@@ -24,35 +24,46 @@ Test(pool_random, places_blocks_where_a_naive_pool_places_them_with_every_option
 
 Test(pool_random, blocks_never_overlap_and_keep_what_is_written)
 {
-    random_run *run = random_run_new(RIG_HOST, 100 * MIB, 1, 3, "");
-    run->fill = true;
-    for (int i = 0; i < 6000; i++) random_step(run);
-    cr_assert(ebb__pool_check(run->rig.pool), "%s", ebb_message());
-    random_run_end(run);
+    static const char *const confs[] = { "", "expandable_segments:True", "deferred_release_mb:4" };
+    for (size_t i = 0; i < sizeof confs / sizeof *confs; i++) {
+        random_run *run = random_run_new(RIG_HOST, 100 * MIB, 1, 3, confs[i]);
+        run->fill = true;
+        for (int k = 0; k < 4000; k++) random_step(run);
+        cr_assert(ebb__pool_check(run->rig.pool), "%s", ebb_message());
+        cr_assert(i != 1 || run->rig.n_moves > 0, "no page was moved");
+        random_run_end(run);
+    }
 }
 
 Test(pool_random, every_invariant_holds_after_every_call)
 {
-    random_run *run = random_run_new(RIG_DRY, 300 * MIB, 3, 4, ""); /* level 3 walks everything each time */
-    for (int i = 0; i < 10000; i++) random_step(run);
-    cr_assert(rig_stats(&run->rig).n_allocs > 3000);
-    random_run_end(run);
+    for (int i = 0; i < n_random_cases; i++) { /* level 3 walks everything each time */
+        const random_case *c = &random_cases[i];
+        random_run *run = random_run_new(RIG_DRY, c->limit_mib * MIB, 3, 4, c->conf);
+        run->n_streams = c->n_streams;
+        for (int k = 0; k < 2500; k++) random_step(run);
+        cr_assert(rig_stats(&run->rig).n_allocs > 800);
+        random_run_end(run);
+    }
 }
 
 Test(pool_random, guards_and_fills_stand_random_use)
 {
-    random_run *run = random_run_new(RIG_HOST, 30 * MIB, 3, 5, "");
-    run->fill = true;
-    for (int i = 0; i < 1500; i++) random_step(run);
-    cr_assert(rig_stats(&run->rig).n_frees > 300);
-    random_run_end(run);
+    static const char *const confs[] = { "", "expandable_segments:True" };
+    for (size_t i = 0; i < sizeof confs / sizeof *confs; i++) {
+        random_run *run = random_run_new(RIG_HOST, 30 * MIB, 3, 5, confs[i]);
+        run->fill = true;
+        for (int k = 0; k < 1000; k++) random_step(run);
+        cr_assert(rig_stats(&run->rig).n_frees > 200);
+        random_run_end(run);
+    }
 }
 
-enum { N_LAYOUTS = 2500, STEPS_PER_LAYOUT = 8 };
+enum { N_LAYOUTS = 700, STEPS_PER_LAYOUT = 8 };
 
-static void record_layouts(rig_kind kind, uint64_t hashes[N_LAYOUTS], ebb_memory_stats *stats)
+static void record_layouts(rig_kind kind, const char *conf, uint64_t hashes[N_LAYOUTS], ebb_memory_stats *stats)
 {
-    random_run *run = random_run_new(kind, 250 * MIB, 1, 6, "");
+    random_run *run = random_run_new(kind, 250 * MIB, 1, 6, conf);
     for (int i = 0; i < N_LAYOUTS; i++) {
         for (int k = 0; k < STEPS_PER_LAYOUT; k++) random_step(run);
         hashes[i] = ebb__pool_fingerprint(run->rig.pool);
@@ -65,10 +76,13 @@ Test(pool_random, dry_and_host_pools_have_the_same_layout_at_every_step)
 {
     static uint64_t dry[N_LAYOUTS], host[N_LAYOUTS];
     ebb_memory_stats dry_stats, host_stats;
-    record_layouts(RIG_DRY, dry, &dry_stats);
-    record_layouts(RIG_HOST, host, &host_stats);
-    for (int i = 0; i < N_LAYOUTS; i++) cr_assert(dry[i] == host[i], "layout %d differs", i);
-    cr_assert(memcmp(&dry_stats, &host_stats, sizeof dry_stats) == 0, "the statistics differ");
+    for (int c = 0; c < n_random_cases; c++) {
+        if (random_cases[c].n_streams) continue;
+        record_layouts(RIG_DRY, random_cases[c].conf, dry, &dry_stats);
+        record_layouts(RIG_HOST, random_cases[c].conf, host, &host_stats);
+        for (int i = 0; i < N_LAYOUTS; i++) cr_assert(dry[i] == host[i], "layout %d differs", i);
+        cr_assert(memcmp(&dry_stats, &host_stats, sizeof dry_stats) == 0, "the statistics differ");
+    }
 }
 
 Test(pool_random, a_repeated_step_reaches_a_layout_that_repeats)
