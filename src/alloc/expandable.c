@@ -81,13 +81,23 @@ static ebb__block *find_run(const ebb__pool *pool, const ebb__request *request)
     return NULL;
 }
 
+/* Addresses for a segment.  Where the system restricts them (ulimit -v, valgrind), fewer will do. */
+static void *reserve(ebb__pool *pool, size_t least, size_t *bytes)
+{
+    for (*bytes = EBB__EXPANDABLE_BYTES; *bytes > least; *bytes /= 2) {
+        void *base = pool->provider.reserve(pool->provider.self, *bytes);
+        if (base) return base;
+    }
+    *bytes = least;
+    return pool->provider.reserve(pool->provider.self, least);
+}
+
 static ebb_status new_segment(ebb__pool *pool, ebb__block **out, const ebb__request *request)
 {
-    size_t bytes = EBB__EXPANDABLE_BYTES;
-    if (bytes < request->rounded) bytes = page_up(request->rounded);
+    size_t bytes;
     ebb__segment *s = ebb__malloc(sizeof *s);
     if (!s) return EBB_ENOMEM;
-    void *base = pool->provider.reserve(pool->provider.self, bytes);
+    void *base = reserve(pool, page_up(request->rounded), &bytes);
     if (!base) {
         ebb__free(s);
         return EBB_OK;

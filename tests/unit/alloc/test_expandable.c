@@ -128,3 +128,28 @@ Test(expandable, a_provider_without_pages_is_refused)
     check_fails(ebb__pool_new(&pool, host, &(ebb__pool_options){ .alloc = &alloc }), EBB_EUNSUPPORTED);
     check_no_live_blocks();
 }
+
+static void *reserve_little(void *self, size_t bytes)
+{
+    ebb__provider host = ebb__host_provider();
+    (void)self;
+    return bytes <= 64 * MIB ? host.reserve(host.self, bytes) : NULL;
+}
+
+Test(expandable, where_addresses_are_scarce_there_are_more_segments)
+{
+    ebb__provider provider = ebb__host_provider();
+    ebb__alloc_options alloc = ebb__alloc_options_default();
+    ebb__pool *pool = NULL;
+    ebb__block *blocks[10];
+    ebb_memory_stats stats;
+    provider.reserve = reserve_little;
+    alloc.expandable_segments = true;
+    check_ok(ebb__pool_new(&pool, provider, &(ebb__pool_options){ .checks = 3, .alloc = &alloc }));
+    for (int i = 0; i < 10; i++) check_ok(ebb__pool_alloc(pool, &blocks[i], 30 * MIB, 0, NULL));
+    ebb__pool_stats(pool, &stats);
+    cr_assert(stats.n_segment_allocs == 5 && stats.reserved_bytes == 300 * MIB);
+    for (int i = 0; i < 10; i++) ebb__pool_release(pool, blocks[i]);
+    ebb__pool_free(pool);
+    check_no_live_blocks();
+}
