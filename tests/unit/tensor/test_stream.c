@@ -94,7 +94,7 @@ Test(stream, a_copy_behind_a_delay_reads_what_was_there_when_the_tensor_was_drop
         for (int i = 0; i < ELEMS; i++) cr_assert(host[i] == 1.0f, "element %d is %g", i, host[i]);
         check_ok(ebb_full(&c, ctx, EBB_F32, 1, (int64_t[]){ ELEMS }, 3.0));
         cr_assert(ebb_tensor_data(c) == place, "the block did not come back");
-        cr_assert_not(ebb__pool_is_exact(ebb__context_pool(ctx)));
+        cr_assert_not(ebb_memory_is_exact(ctx));
         ebb_stream_free(stream);
     }
     free(host);
