@@ -68,6 +68,15 @@ static void give(trace *t, int slot)
     add(t, (op){ .what = GIVE, .slot = slot });
 }
 
+/* The event's text ends with the run. */
+static const char *unit_name(const char *text)
+{
+    static const char *const names[] = { "group", "last_group", "eval" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], text) == 0) return names[i];
+    return "other";
+}
+
 /* A block's name is the address it had on the dry device. */
 typedef struct name { uint64_t segment; size_t offset; int slot; } name;
 
@@ -79,7 +88,7 @@ static void from_pool(trace *t, const ebb__pool *pool)
     for (size_t i = 0; ebb__trace_get(pool, i, &e); i++) {
         if (e.action == EBB__ACT_UNIT) {
             if (strcmp(e.owner.op, "group") == 0) t->last_group = t->n;
-            add(t, (op){ .what = UNIT, .unit = e.owner.op[0] == 'g' ? "group" : e.owner.op[0] == 'e' ? "eval" : "last_group" });
+            add(t, (op){ .what = UNIT, .unit = unit_name(e.owner.op) });
         } else if (e.action == EBB__ACT_ALLOC) {
             if (n == cap) live = realloc(live, (cap = cap ? 2 * cap : 1024) * sizeof *live);
             if (!live) die("memory");

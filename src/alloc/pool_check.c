@@ -59,7 +59,8 @@ static const char *block_fault(const ebb__segment *s, const ebb__block *b, size_
 
 static bool check_segment(recount *r, const ebb__pool *pool, const ebb__segment *s)
 {
-    size_t round = pool->exact || s->kind == EBB__POOL_PLAN ? EBB__EXACT_ROUND_BYTES : EBB__SEGMENT_ROUND_BYTES, mapped = 0;
+    bool by_page = pool->exact || s->kind == EBB__POOL_PLAN;
+    size_t round = by_page ? EBB__EXACT_ROUND_BYTES : EBB__SEGMENT_ROUND_BYTES, mapped = 0;
     if (s->pool != pool || s->bytes == 0 || s->bytes % round != 0)
         return broken("segment is not sound", s->number, 0);
     if (s->next ? s->next->prev != s || s->next->number <= s->number : pool->last_segment != s)

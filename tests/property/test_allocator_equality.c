@@ -1,4 +1,5 @@
 /* With every allocator option a dry run predicts allocated and reserved bytes to the byte. */
+#include <stdio.h>
 #include <string.h>
 
 #include "allocator_runs.h"
@@ -59,6 +60,28 @@ Test(allocator_equality, an_offset_plan_needs_at_most_2_percent_more_than_is_ali
         cr_assert(waste >= 0 && waste <= 0.02, "model %d: %.4f", model, waste);
         ebb_config_free(config);
     }
+}
+
+Test(allocator_equality, a_plan_fits_under_a_limit_that_a_pool_exceeds)
+{
+    ebb_config *config = allocator_config(1, "every:1", "{}"), *limited = NULL, *planned = NULL;
+    ebb_train_options o = { .struct_bytes = sizeof o, .threads = 2 };
+    ebb_train_result r;
+    char set[64];
+    check_ok(ebb_estimate(&r, config, &o));
+    size_t limit = r.memory.peak_allocated_bytes + r.memory.peak_allocated_bytes / 50;
+    cr_assert(limit < r.memory.peak_reserved_bytes, "the pool wastes too little here");
+    snprintf(set, sizeof set, "memory.limit=%zu", limit);
+    const char *sets[] = { set, "memory.offset_plan=true" };
+    check_ok(ebb_config_copy(&limited, config, sets, 1));
+    check_ok(ebb_config_copy(&planned, config, sets, 2));
+    check_fails(ebb_train(&r, limited, &o), EBB_ENOMEM);
+    check_message("largest owners: ");
+    check_ok(ebb_train(&r, planned, &o));
+    cr_assert(r.memory.peak_reserved_bytes <= limit);
+    ebb_config_free(config);
+    ebb_config_free(limited);
+    ebb_config_free(planned);
 }
 
 Test(allocator_equality, a_wrong_allocator_key_names_its_path)
