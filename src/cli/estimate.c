@@ -12,9 +12,13 @@ static int report(const cli_args *args, const ebb_train_result *r)
         return cli_json_end(&json, args, CLI_DONE);
     }
     if (args->quiet) return CLI_DONE;
-    printf("%s parameters; %s", ebb_count_format((double)r->parameters, count, sizeof(count)),
+    printf("%s parameters; %s floating-point operations per step",
+           ebb_count_format((double)r->parameters, count, sizeof(count)),
            ebb_count_format(r->flops, flops, sizeof(flops)));
-    printf("FLOP per step, %sFLOP of them to recompute\n", ebb_count_format(r->recompute_flops, flops, sizeof(flops)));
+    if (r->recompute_flops > 0)
+        printf(", %s of them recomputed",
+               ebb_count_format(r->recompute_flops, flops, sizeof(flops)));
+    printf("\n");
     ebb_memory_print(&r->memory, stdout);
     return CLI_DONE;
 }
@@ -37,9 +41,14 @@ static const cli_option options[] = {
 };
 
 const cli_command cli_estimate = {
-    .name = "estimate", .operands = "CONFIG", .min_operands = 1, .max_operands = 1,
+    .name = "estimate",
+    .operands = "CONFIG",
+    .min_operands = 1,
+    .max_operands = 1,
     .summary = "Tells what a run will need, from a dry run; nothing is trained",
-    .details = "The training loop runs with kernels that do nothing, so the peak equals the one that `ebb train`\n"
-               "measures, to the byte.\n",
-    .options = options, .n_options = sizeof(options) / sizeof(options[0]), .run = run,
+    .details = "The training loop runs with kernels that do nothing, so the peak equals the\n"
+               "one that `ebb train` measures, to the byte.\n",
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0]),
+    .run = run,
 };

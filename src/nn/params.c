@@ -94,11 +94,13 @@ static ebb_status check_frozen_patterns(const ebb_model *model)
     int i = 0;
     for (const cJSON *item = list ? list->child : NULL; item; item = item->next, i++) {
         bool hit = false;
-        for (int p = 0; p < model->n_params && !hit; p++) hit = matches(item->valuestring, model->names[p]);
+        for (int p = 0; p < model->n_params && !hit; p++)
+            hit = matches(item->valuestring, model->names[p]);
         if (!hit)
-            return ebb_fail(EBB_EINVAL, "model.frozen[%d]: \"%.60s\" matches no parameter; names look "
-                            "like \"%s\", * stands for any characters", i, item->valuestring,
-                            model->names[0]);
+            return ebb_fail(EBB_EINVAL,
+                            "model.frozen[%d]: \"%.60s\" matches no parameter; names look "
+                            "like \"%s\", * stands for any characters",
+                            i, item->valuestring, model->names[0]);
     }
     return EBB_OK;
 }
@@ -110,7 +112,10 @@ static ebb_status count_one(void *user, const ebb__param_spec *spec)
     return EBB_OK;
 }
 
-typedef struct maker { ebb_model *model; uint64_t seed; } maker;
+typedef struct maker {
+    ebb_model *model;
+    uint64_t seed;
+} maker;
 
 static ebb_status make_one(void *user, const ebb__param_spec *spec)
 {

@@ -54,7 +54,8 @@ int64_t ebb__next_unsettled(const ebb__run *run, int64_t step)
     return next;
 }
 
-ebb_status ebb_estimate(ebb_train_result *result, const ebb_config *config, const ebb_train_options *options)
+ebb_status ebb_estimate(ebb_train_result *result, const ebb_config *config,
+                        const ebb_train_options *options)
 {
     char device[64] = "dry:cpu";
     if (options && options->device) {
