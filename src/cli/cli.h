@@ -24,7 +24,7 @@ typedef struct cli_args {
     int n_sets;
     const char *device;
     int64_t threads;
-    bool json, quiet, help;
+    bool json, quiet, help, saved;
     /* options of some commands; NULL or 0 where not given */
     const char *out, *resume, *vary, *weights, *batch;
     int64_t steps;

@@ -21,6 +21,7 @@ static ebb_status micro_step(ebb__run *run, double normalizer, double *loss_sum,
     double value = 0;
     EBB_TRY(ebb_loader_next(run->train, &inputs, &targets, &items, &counted));
     EBB_TRY(ebb_model_loss(&loss, run->model, inputs, targets, normalizer));
+    if (run->options->on_forward) run->options->on_forward(run->options->user, run->ctx);
     EBB_TRY(ebb_backward(loss));
     EBB_TRY(ebb_item(loss, &value));
     *loss_sum += value;

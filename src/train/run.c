@@ -221,6 +221,7 @@ void ebb__run_result(ebb_train_result *out, const ebb__run *run)
     *out = (ebb_train_result){
         .threads = ebb_context_threads(run->ctx),
         .steps = run->steps - run->first_step,
+        .micro_batch_items = run->config->train.batch * (run->info.tokens ? run->info.width : 1),
         .parameters = run->config->model.parameters,
         .loss_first = run->loss_first,
         .loss_last = run->loss_last,

@@ -186,6 +186,18 @@ class Estimate(unittest.TestCase):
                     self.assertEqual(dry[key], real[key], (config, sets, key))
 
 
+    def saved_per_token(self, layers):
+        sets = [f"model.layers={layers}", "model.heads=4", "model.width=256", "model.context=256",
+                "train.batch=8", "model.kv_heads=4"]
+        run = ebb("estimate", GPT, "--saved", *[part for one in sets for part in ("--set", one)])
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        return float(re.search(r"^all .* ([0-9.]+)$", run.stdout, re.MULTILINE).group(1))
+
+    def test_a_block_saves_16_widths_per_token_and_row_statistics(self):
+        statistics = 2 * 2 * 4 + 4 * 4  # mean and 1/std of two norms, log-sum-exp of four heads; f32
+        self.assertAlmostEqual(self.saved_per_token(12) - self.saved_per_token(11), 16 * 256 * 4 + statistics, places=1)
+
+
 class OtherCommands(unittest.TestCase):
     def test_gradcheck_passes_for_every_op(self):
         report = ebb_json("gradcheck")

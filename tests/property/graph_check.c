@@ -3,6 +3,7 @@
 
 #include <ebb/memory.h>
 
+#include "draw.h"
 #include "random_graph.h"
 #include "support/support.h"
 
@@ -38,12 +39,12 @@ void check_graphs(uint64_t first, int n)
     int n_finite = 0, n_trained = 0;
     with_context(ctx) {
         for (uint64_t seed = first; seed < first + (uint64_t)n; seed++) {
-            random_graph_run(&plain, ctx, seed, 0);
+            check_ok(random_graph_run(&plain, ctx, seed, 0));
             check_all_gone(ctx, seed, 0);
             n_finite += isfinite(plain.loss);
             n_trained += plain.trained;
             for (uint64_t saving = 1; saving <= N_SAVINGS; saving++) {
-                random_graph_run(&other, ctx, seed, saving);
+                check_ok(random_graph_run(&other, ctx, seed, saving));
                 check_all_gone(ctx, seed, saving);
                 check_same_graph(&plain, &other, seed, saving);
             }
@@ -55,4 +56,31 @@ void check_graphs(uint64_t first, int n)
     }
     cr_assert(n_finite * 10 > n * 9 && n_trained * 10 > n * 9, "%d of %d finite, %d trained: a weak test",
               n_finite, n, n_trained);
+}
+
+void check_graph_faults(uint64_t first, int n)
+{
+    enum { N_FAULTS = 10 };
+    static graph_result before, failed, after;
+    with_options(ctx, ((ebb_context_options){ .threads = 1 })) {
+        for (uint64_t seed = first; seed < first + (uint64_t)n; seed++) {
+            draw d = { seed };
+            ebb_fault_arm(0);
+            check_ok(random_graph_run(&before, ctx, seed, 1));
+            int total = (int)ebb_fault_count();
+            for (int f = 0; f < N_FAULTS; f++) {
+                int at = 1 + draw_int(&d, total);
+                ebb_fault_arm((uint64_t)at);
+                ebb_status st = random_graph_run(&failed, ctx, seed, 1);
+                bool fired = ebb_fault_fired();
+                ebb_fault_arm(0);
+                cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK), "graph %llu, allocation %d: %s, %s",
+                          (unsigned long long)seed, at, ebb_status_name(st), ebb_message());
+                check_all_gone(ctx, seed, 1);
+                ebb_gradients_reset(ctx);
+            }
+            check_ok(random_graph_run(&after, ctx, seed, 1));
+            check_same_graph(&before, &after, seed, 1);
+        }
+    }
 }

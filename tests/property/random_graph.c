@@ -6,7 +6,7 @@
 #include "support/support.h"
 
 /* Every tensor of the pool is [rows, cols]; ops in between may have other shapes. */
-enum { N_LIVE = 10, N_WEIGHTS = 3, N_ROWS = 4, MAX_DEPTH = 4, VOCAB = 7 };
+enum { N_LIVE = 10, N_WEIGHTS = 3, N_ROWS = 4, N_INPUTS = 3, MAX_DEPTH = 4, VOCAB = 7 };
 
 typedef struct graph {
     ebb_context *ctx;
@@ -17,6 +17,7 @@ typedef struct graph {
     ebb_dtype dtype;
     int64_t rows, cols;           /* cols: a multiple of 4 */
     ebb_tensor *live[N_LIVE];     /* NULL: an empty place */
+    ebb_tensor *input[N_INPUTS];  /* leaves that were in the pool first */
     ebb_tensor *weight[N_WEIGHTS]; /* [cols, cols], used many times */
     ebb_tensor *row[N_ROWS];      /* [cols] */
     ebb_tensor *table, *index;    /* [VOCAB, cols], i32 [rows] */
@@ -227,94 +228,102 @@ static ebb_status few_ops(void *user, ebb_tensor **out, ebb_tensor *x)
 }
 
 /* Borders of segments that have many inputs and outputs. */
-static void move_borders(graph *g)
+static ebb_status move_borders(graph *g)
 {
-    if (!g->recompute) return;
+    if (!g->recompute) return EBB_OK;
     if (g->depth > 0 && draw_chance(&g->saving, g->segment_chance)) {
         ebb_segment_end(g->ctx);
         g->depth--;
     }
     if (g->depth < MAX_DEPTH && draw_chance(&g->saving, g->segment_chance)) {
         ebb_checkpoint_options o = segment_options(g);
-        check_ok(ebb_segment_begin(g->ctx, &o));
+        EBB_TRY(ebb_segment_begin(g->ctx, &o));
         g->depth++;
     }
+    return EBB_OK;
 }
 
-static void set_recomputed_ops(graph *g)
+static ebb_status set_recomputed_ops(graph *g)
 {
     const char *names[64];
     int n = 0;
     if (g->recompute && draw_int(&g->saving, 2))
         for (int i = 0; i < ebb_op_count() && n < 64; i++)
             if (draw_int(&g->saving, 2)) names[n++] = ebb_op_at(i)->name;
-    check_ok(ebb_recompute_ops(g->ctx, names, n));
+    return ebb_recompute_ops(g->ctx, names, n);
 }
 
 /* ---- the graph ----------------------------------------------------------------------------- */
 
-static void make_leaf(graph *g, ebb_tensor **out, int ndim, const int64_t *dims, double mean, double std)
+static ebb_status make_leaf(graph *g, ebb_tensor **out, int ndim, const int64_t *dims, double mean, double std)
 {
-    check_ok(ebb_normal(out, g->ctx, g->dtype, ndim, dims, mean, std));
+    EBB_TRY(ebb_normal(out, g->ctx, g->dtype, ndim, dims, mean, std));
     ebb_tensor_set_category(*out, EBB_CAT_PARAMETER);
-    check_ok(ebb_set_requires_grad(*out, draw_chance(&g->ops, 0.8)));
+    return ebb_set_requires_grad(*out, draw_chance(&g->ops, 0.8));
 }
 
-static void make_leaves(graph *g)
+static ebb_status make_leaves(graph *g)
 {
     int64_t C = g->cols, mat[] = { C, C }, xs[] = { g->rows, C }, table[] = { VOCAB, C };
     int32_t index[16];
-    for (int i = 0; i < N_WEIGHTS; i++) make_leaf(g, &g->weight[i], 2, mat, 0, 0.4);
-    for (int i = 0; i < N_ROWS; i++) make_leaf(g, &g->row[i], 1, &C, 0.5, 0.5);
-    make_leaf(g, &g->table, 2, table, 0, 1);
+    for (int i = 0; i < N_WEIGHTS; i++) EBB_TRY(make_leaf(g, &g->weight[i], 2, mat, 0, 0.4));
+    for (int i = 0; i < N_ROWS; i++) EBB_TRY(make_leaf(g, &g->row[i], 1, &C, 0.5, 0.5));
+    EBB_TRY(make_leaf(g, &g->table, 2, table, 0, 1));
     for (int i = 0; i < g->rows; i++) index[i] = draw_int(&g->ops, VOCAB);
-    check_ok(ebb_from_data(&g->index, g->ctx, EBB_I32, 1, &g->rows, index));
-    for (int i = 0; i < 3; i++) make_leaf(g, &g->live[i], 2, xs, 0, 1);
+    EBB_TRY(ebb_from_data(&g->index, g->ctx, EBB_I32, 1, &g->rows, index));
+    for (int i = 0; i < N_INPUTS; i++) {
+        EBB_TRY(make_leaf(g, &g->input[i], 2, xs, 0, 1));
+        ebb_bind(&g->live[i], g->input[i]);
+    }
+    return EBB_OK;
 }
 
-static void one_step(graph *g)
+static ebb_status one_step(graph *g)
 {
     draw *d = &g->ops;
     EBB_LOCAL(y);
-    move_borders(g);
+    EBB_TRY(move_borders(g));
     int to = draw_int(d, N_LIVE);
     bool rebind = draw_chance(d, 0.4) && g->live[to]; /* the op may then write over its input */
-    if (draw_chance(d, 0.15)) check_ok(call(g, &y, any_live(g)));
-    else if (rebind) check_ok(any_op(g, &g->live[to], g->live[to]));
-    else check_ok(any_op(g, &y, any_live(g)));
+    if (draw_chance(d, 0.15)) EBB_TRY(call(g, &y, any_live(g)));
+    else if (rebind) EBB_TRY(any_op(g, &g->live[to], g->live[to]));
+    else EBB_TRY(any_op(g, &y, any_live(g)));
     if (y) ebb_move(&g->live[to], &y);
     if (to > 0 && draw_chance(d, 0.15)) ebb_drop(&g->live[to]);
     if (draw_chance(d, 0.1) && g->live[to] && ebb_requires_grad(g->live[to])) {
         ebb_hook look = { .user = g->ctx, .on_grad = look_on_grad };
-        check_ok(ebb_hook_add(g->live[to], &look, NULL));
+        EBB_TRY(ebb_hook_add(g->live[to], &look, NULL));
     }
     if (draw_chance(d, 0.2)) check_memory_sums(g->ctx);
+    return EBB_OK;
 }
 
-/* Binds *loss to a weighted sum of a few live tensors, and empties the pool of most of them. */
-static void make_loss(graph *g, ebb_tensor **loss)
+/* Binds *loss to a sum over a few live tensors, and empties most places of the pool. */
+static ebb_status make_loss(graph *g, ebb_tensor **loss)
 {
     for (int i = 0; i < 3; i++) {
         EBB_LOCAL(part);
         ebb_tensor *x = any_live(g);
-        check_ok(ebb_mul(&part, x, x));
-        check_ok(ebb_mean(&part, part, 0, NULL, false));
-        if (*loss) check_ok(ebb_add(loss, *loss, part));
+        EBB_TRY(ebb_mul(&part, x, x));
+        EBB_TRY(ebb_mean(&part, part, 0, NULL, false));
+        if (*loss) EBB_TRY(ebb_add(loss, *loss, part));
         else ebb_move(loss, &part);
     }
     for (int i = 1; i < N_LIVE; i++)
         if (draw_chance(&g->ops, 0.7)) ebb_drop(&g->live[i]);
+    return EBB_OK;
 }
 
-static void backward(graph *g, ebb_tensor *loss)
+static ebb_status backward(graph *g, ebb_tensor *loss)
 {
     ebb_backward_options o = { .struct_bytes = sizeof(o), .retain_graph = true };
     if (g->retain) {
-        check_ok(ebb_backward_ex(&loss, 1, &o));
+        EBB_TRY(ebb_backward_ex(&loss, 1, &o));
         check_memory_sums(g->ctx);
     }
-    check_ok(ebb_backward(loss));
+    ebb_status st = ebb_backward(loss);
     check_memory_sums(g->ctx);
+    return st;
 }
 
 static void read_grad(graph_result *out, const ebb_tensor *leaf)
@@ -328,29 +337,43 @@ static void read_grad(graph_result *out, const ebb_tensor *leaf)
     check_ok(ebb_read(grad, out->grads[i], out->bytes[i]));
 }
 
-static void read_result(graph_result *out, graph *g, ebb_tensor *const inputs[3], ebb_tensor *loss)
+static void read_result(graph_result *out, graph *g, ebb_tensor *loss)
 {
     check_ok(ebb_item(loss, &out->loss));
     for (int i = 0; i < N_WEIGHTS; i++) read_grad(out, g->weight[i]);
     for (int i = 0; i < N_ROWS; i++) read_grad(out, g->row[i]);
-    for (int i = 0; i < 3; i++) read_grad(out, inputs[i]);
+    for (int i = 0; i < N_INPUTS; i++) read_grad(out, g->input[i]);
     read_grad(out, g->table);
 }
 
 static void drop_all(graph *g)
 {
+    for (; g->depth > 0; g->depth--) ebb_segment_end(g->ctx);
     for (int i = 0; i < N_LIVE; i++) ebb_drop(&g->live[i]);
+    for (int i = 0; i < N_INPUTS; i++) ebb_drop(&g->input[i]);
     for (int i = 0; i < N_WEIGHTS; i++) ebb_drop(&g->weight[i]);
     for (int i = 0; i < N_ROWS; i++) ebb_drop(&g->row[i]);
     ebb_drop(&g->table);
     ebb_drop(&g->index);
 }
 
-void random_graph_run(graph_result *out, ebb_context *ctx, uint64_t seed, uint64_t saving)
+static ebb_status run(graph_result *out, graph *g)
+{
+    EBB_LOCAL(loss);
+    EBB_TRY(make_leaves(g));
+    EBB_TRY(set_recomputed_ops(g));
+    for (int n = 5 + draw_int(&g->ops, 40); n > 0; n--) EBB_TRY(one_step(g));
+    for (; g->depth > 0; g->depth--) ebb_segment_end(g->ctx);
+    EBB_TRY(make_loss(g, &loss));
+    out->trained = ebb_requires_grad(loss);
+    if (out->trained) EBB_TRY(backward(g, loss));
+    read_result(out, g, loss);
+    return EBB_OK;
+}
+
+ebb_status random_graph_run(graph_result *out, ebb_context *ctx, uint64_t seed, uint64_t saving)
 {
     graph g = { .ctx = ctx, .ops = { seed }, .saving = { saving * 7919 + seed }, .recompute = saving != 0 };
-    EBB_LOCAL(loss);
-    ebb_tensor *inputs[3] = { NULL };
     memset(out, 0, sizeof(*out));
     ebb_seed(ctx, seed);
     g.segment_chance = (double[]){ 0.05, 0.2, 0.5 }[draw_int(&g.saving, 3)];
@@ -358,15 +381,7 @@ void random_graph_run(graph_result *out, ebb_context *ctx, uint64_t seed, uint64
     g.rows = 1 + draw_int(&g.ops, 7);
     g.cols = 4 * (1 + draw_int(&g.ops, 4));
     g.retain = draw_chance(&g.ops, 0.25);
-    make_leaves(&g);
-    for (int i = 0; i < 3; i++) ebb_bind(&inputs[i], g.live[i]);
-    set_recomputed_ops(&g);
-    for (int n = 5 + draw_int(&g.ops, 40); n > 0; n--) one_step(&g);
-    for (; g.depth > 0; g.depth--) ebb_segment_end(ctx);
-    make_loss(&g, &loss);
-    out->trained = ebb_requires_grad(loss);
-    if (out->trained) backward(&g, loss);
-    read_result(out, &g, inputs, loss);
-    for (int i = 0; i < 3; i++) ebb_drop(&inputs[i]);
+    ebb_status st = run(out, &g);
     drop_all(&g);
+    return st;
 }

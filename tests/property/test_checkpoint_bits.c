@@ -12,9 +12,14 @@ Test(checkpoint_bits, a_graph_repeats_its_bits)
     static graph_result a, b;
     with_context(ctx) {
         for (uint64_t seed = 1000; seed < 1010; seed++) {
-            random_graph_run(&a, ctx, seed, 1);
-            random_graph_run(&b, ctx, seed, 1);
+            check_ok(random_graph_run(&a, ctx, seed, 1));
+            check_ok(random_graph_run(&b, ctx, seed, 1));
             check_same_graph(&a, &b, seed, 1);
         }
     }
+}
+
+Test(checkpoint_bits, a_failed_allocation_anywhere_in_a_random_graph_leaves_nothing)
+{
+    check_graph_faults(1, 150);
 }
