@@ -1,10 +1,7 @@
 /* Memory runs out at every allocation of a training step, one after another. */
 #include <ebb/train.h>
 
-#include "run_faults.h"
 #include "support/support.h"
-
-/* ---- one step, built by hand --------------------------------------------------------------- */
 
 static const char model_json[] =
     "{\"type\":\"gpt\",\"layers\":2,\"heads\":2,\"width\":8,\"context\":4,\"vocab\":12,\"dropout\":0.1}";
@@ -138,12 +135,4 @@ Test(training_faults, a_step_that_failed_can_be_done_again)
         cr_assert_eq(ebb_optim_steps(p.optim), 1, "steps that failed do not count");
         close_parts(&p);
     }
-}
-
-/* ---- whole runs ------------------------------------------------------------------------------ */
-
-/* All of them: slow_training_faults.c. */
-Test(training_faults, sampled_allocations_of_a_run_may_fail)
-{
-    run_faults(1, 7);
 }

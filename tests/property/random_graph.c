@@ -20,7 +20,7 @@ typedef struct graph {
     ebb_tensor *input[N_INPUTS];  /* leaves that were in the pool first */
     ebb_tensor *weight[N_WEIGHTS]; /* [cols, cols], used many times */
     ebb_tensor *row[N_ROWS];      /* [cols] */
-    ebb_tensor *table, *index;    /* [VOCAB, cols], i32 [rows] */
+    ebb_tensor *table, *index, *label; /* [VOCAB, cols]; i32 [rows], below VOCAB; i32 [rows], -1..3 */
     bool retain;                  /* backward runs twice */
 } graph;
 
@@ -243,6 +243,11 @@ static ebb_status move_borders(graph *g)
     return EBB_OK;
 }
 
+static void end_segments(graph *g)
+{
+    for (; g->depth > 0; g->depth--) ebb_segment_end(g->ctx);
+}
+
 static ebb_status set_recomputed_ops(graph *g)
 {
     const char *names[64];
@@ -265,12 +270,14 @@ static ebb_status make_leaf(graph *g, ebb_tensor **out, int ndim, const int64_t 
 static ebb_status make_leaves(graph *g)
 {
     int64_t C = g->cols, mat[] = { C, C }, xs[] = { g->rows, C }, table[] = { VOCAB, C };
-    int32_t index[16];
+    int32_t index[16], label[16];
     for (int i = 0; i < N_WEIGHTS; i++) EBB_TRY(make_leaf(g, &g->weight[i], 2, mat, 0, 0.4));
     for (int i = 0; i < N_ROWS; i++) EBB_TRY(make_leaf(g, &g->row[i], 1, &C, 0.5, 0.5));
     EBB_TRY(make_leaf(g, &g->table, 2, table, 0, 1));
     for (int i = 0; i < g->rows; i++) index[i] = draw_int(&g->ops, VOCAB);
+    for (int i = 0; i < g->rows; i++) label[i] = draw_int(&g->ops, 5) - 1;
     EBB_TRY(ebb_from_data(&g->index, g->ctx, EBB_I32, 1, &g->rows, index));
+    EBB_TRY(ebb_from_data(&g->label, g->ctx, EBB_I32, 1, &g->rows, label));
     for (int i = 0; i < N_INPUTS; i++) {
         EBB_TRY(make_leaf(g, &g->input[i], 2, xs, 0, 1));
         ebb_bind(&g->live[i], g->input[i]);
@@ -298,14 +305,28 @@ static ebb_status one_step(graph *g)
     return EBB_OK;
 }
 
+/* A scalar from a live tensor.  What cross-entropy reads may be a leaf, a view, or held by others. */
+static ebb_status loss_part(graph *g, ebb_tensor **out)
+{
+    EBB_LOCAL(h);
+    ebb_tensor *x = any_live(g);
+    switch (draw_int(&g->ops, 3)) {
+    case 0:
+        EBB_TRY(ebb_mul(&h, x, x));
+        return ebb_mean(out, h, 0, NULL, false);
+    case 1: return ebb_cross_entropy(out, x, g->label, draw_int(&g->ops, 2) ? 3 : 0);
+    default: /* of logits that nobody else holds */
+        EBB_TRY(any_op(g, &h, x));
+        return ebb_cross_entropy(out, h, g->label, 0);
+    }
+}
+
 /* Binds *loss to a sum over a few live tensors, and empties most places of the pool. */
 static ebb_status make_loss(graph *g, ebb_tensor **loss)
 {
     for (int i = 0; i < 3; i++) {
         EBB_LOCAL(part);
-        ebb_tensor *x = any_live(g);
-        EBB_TRY(ebb_mul(&part, x, x));
-        EBB_TRY(ebb_mean(&part, part, 0, NULL, false));
+        EBB_TRY(loss_part(g, &part));
         if (*loss) EBB_TRY(ebb_add(loss, *loss, part));
         else ebb_move(loss, &part);
     }
@@ -314,14 +335,16 @@ static ebb_status make_loss(graph *g, ebb_tensor **loss)
     return EBB_OK;
 }
 
+/* A graph that is retained is not written over, so this also compares kernels in place with others. */
 static ebb_status backward(graph *g, ebb_tensor *loss)
 {
     ebb_backward_options o = { .struct_bytes = sizeof(o), .retain_graph = true };
+    bool keep_last = g->recompute && draw_int(&g->saving, 2);
     if (g->retain) {
         EBB_TRY(ebb_backward_ex(&loss, 1, &o));
         check_memory_sums(g->ctx);
     }
-    ebb_status st = ebb_backward(loss);
+    ebb_status st = keep_last ? ebb_backward_ex(&loss, 1, &o) : ebb_backward(loss);
     check_memory_sums(g->ctx);
     return st;
 }
@@ -348,13 +371,14 @@ static void read_result(graph_result *out, graph *g, ebb_tensor *loss)
 
 static void drop_all(graph *g)
 {
-    for (; g->depth > 0; g->depth--) ebb_segment_end(g->ctx);
+    end_segments(g);
     for (int i = 0; i < N_LIVE; i++) ebb_drop(&g->live[i]);
     for (int i = 0; i < N_INPUTS; i++) ebb_drop(&g->input[i]);
     for (int i = 0; i < N_WEIGHTS; i++) ebb_drop(&g->weight[i]);
     for (int i = 0; i < N_ROWS; i++) ebb_drop(&g->row[i]);
     ebb_drop(&g->table);
     ebb_drop(&g->index);
+    ebb_drop(&g->label);
 }
 
 static ebb_status run(graph_result *out, graph *g)
@@ -363,8 +387,9 @@ static ebb_status run(graph_result *out, graph *g)
     EBB_TRY(make_leaves(g));
     EBB_TRY(set_recomputed_ops(g));
     for (int n = 5 + draw_int(&g->ops, 40); n > 0; n--) EBB_TRY(one_step(g));
-    for (; g->depth > 0; g->depth--) ebb_segment_end(g->ctx);
+    if (draw_int(&g->saving, 2)) end_segments(g); /* else the loss is made inside of them */
     EBB_TRY(make_loss(g, &loss));
+    end_segments(g);
     out->trained = ebb_requires_grad(loss);
     if (out->trained) EBB_TRY(backward(g, loss));
     read_result(out, g, loss);
