@@ -5,6 +5,7 @@
 # Without arguments: both.  Does nothing, and needs no rights, where all are there.
 set -euo pipefail
 
+# shellcheck disable=SC2034 # read by name
 # package, and a command that stands in for it (-: none; then the package itself is asked for)
 build_packages='
 build-essential       c++
@@ -17,6 +18,7 @@ libopenblas-pthread-dev -
 zlib1g-dev            -
 libcriterion-dev      -
 '
+# shellcheck disable=SC2034
 data_packages='
 dataset-fashion-mnist -
 bible-kjv             bible
