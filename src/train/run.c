@@ -193,10 +193,18 @@ static ebb_status open_folder(ebb__run *run)
     return ebb__run_folder_open(&run->folder, out, run->config, same ? run->first_step : -1);
 }
 
+static ebb_status check_frozen(const ebb_named_tensor *params, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (ebb_requires_grad(params[i].tensor)) return EBB_OK;
+    return ebb_fail(EBB_EINVAL, "model.frozen: its patterns name every parameter, so there is nothing to train");
+}
+
 ebb_status ebb__run_open_training(ebb__run *run)
 {
     const ebb_named_tensor *params = NULL;
     int n = ebb_model_params(run->model, &params);
+    EBB_TRY(check_frozen(params, n));
     EBB_TRY(ebb_optim_new(&run->optim, run->ctx, params, n, &run->config->optim));
     if (run->options->resume_dir && !run->dry) EBB_TRY(resume(run, run->options->resume_dir));
     EBB_TRY(open_loader(&run->train, run, false, group_of_step(run, run->first_step).first));
