@@ -13,12 +13,18 @@ typedef struct ebb_context_options {
     size_t memory_limit_bytes; /* of reserved bytes in the pool; 0: none */
     int checks;               /* 0 none, 1 asserts, 2 invariants and undeclared-read checks,
                                  3 full heap walk per allocation; -1: the build's default */
+    const char *allocator;    /* "key:value,key:value"; NULL: none.  Applied after the environment
+                                 variable EBB_ALLOC_CONF.  The keys, as in PyTorch unless noted:
+                                 expandable_segments:True, garbage_collection_threshold:0.8 (of the
+                                 limit), max_non_split_rounding_mb:20, max_split_size_mb:64,
+                                 roundup_power2_divisions:4 or [256:1,512:2,>:4];
+                                 ebb's own: deferred_release_mb:64, offset_plan:True (training) */
 } ebb_context_options;
 
 EBB_BEGIN_DECLS
 
 /* Owner: *out is the caller's; free it with ebb_context_free() after all of its tensors.
- * `options` may be NULL.  Errors: EINVAL, EDEVICE (unknown device; says which there are), ENOMEM. */
+ * `options` may be NULL.  Errors: EINVAL (a key or value of allocator), EDEVICE (unknown device; says which there are), ENOMEM. */
 EBB_API EBB_NODISCARD ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options);
 /* NULL is a no-op.  Tensors still alive keep the context's memory until the last one is dropped. */
 EBB_API void ebb_context_free(ebb_context *ctx);

@@ -13,6 +13,7 @@
 #include <ebb/optim.h>
 #include <ebb/report.h>
 #include <ebb/status.h>
+#include <ebb/stream.h>
 #include <ebb/tensor.h>
 #include <ebb/train.h>
 #include <ebb/types.h>

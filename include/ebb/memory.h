@@ -29,7 +29,19 @@ EBB_BEGIN_DECLS
 EBB_API const char *ebb_category_name(ebb_category category); /* "parameters", "activations", ... as in JSON */
 EBB_API void ebb_memory_stats_get(const ebb_context *ctx, ebb_memory_stats *stats);
 EBB_API void ebb_memory_reset_peak(ebb_context *ctx);
-/* Returns whole free segments to the system. */
+/* Every statistic by its PyTorch name: KIND.POOL.VALUE with KIND allocation, allocated_bytes, segment,
+ * reserved_bytes, active, active_bytes, inactive_split, inactive_split_bytes, requested_bytes; POOL
+ * all, large_pool, small_pool; VALUE current, peak, allocated, freed; oversize_allocations.VALUE,
+ * oversize_segments.VALUE; num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc,
+ * num_device_free, max_split_size.  `key` is valid during the call. */
+EBB_API void ebb_memory_each_stat(const ebb_context *ctx, void (*emit)(void *user, const char *key, uint64_t value),
+                                  void *user);
+/* False once ebb_record_stream() was called: when memory comes back depends on time then, and a dry run
+ * predicts it no longer to the byte. */
+EBB_API bool ebb_memory_is_exact(const ebb_context *ctx);
+/* Sets every .allocated and .freed and the counts of num_* to 0. */
+EBB_API void ebb_memory_reset_accumulated(ebb_context *ctx);
+/* Returns whole free segments and pages to the system; waits for streams that work with freed blocks. */
 EBB_API void ebb_memory_empty_cache(ebb_context *ctx);
 /* Says what a tensor's bytes are for.  A storage that is saved or temporary needs no call. */
 EBB_API void ebb_tensor_set_category(ebb_tensor *t, ebb_category category);

@@ -17,12 +17,12 @@
 
 #ifdef EBB_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
-#define HAS_POISON true
-#define POISON(p, bytes) ASAN_POISON_MEMORY_REGION(p, bytes)
+#define HAS_POISON         true
+#define POISON(p, bytes)   ASAN_POISON_MEMORY_REGION(p, bytes)
 #define UNPOISON(p, bytes) ASAN_UNPOISON_MEMORY_REGION(p, bytes)
 #else
-#define HAS_POISON false
-#define POISON(p, bytes) ((void)(p), (void)(bytes))
+#define HAS_POISON         false
+#define POISON(p, bytes)   ((void)(p), (void)(bytes))
 #define UNPOISON(p, bytes) ((void)(p), (void)(bytes))
 #endif
 
@@ -58,17 +58,13 @@ static size_t first_other(const unsigned char *p, unsigned char value, size_t by
     return i;
 }
 
-void ebb__guard_segment_new(const ebb__pool *pool, const ebb__segment *segment)
+void ebb__guard_memory_new(const ebb__pool *pool, unsigned char *base, size_t bytes)
 {
-    if (pool->checks >= 2) memset(segment->base, FREE_FILL, segment->bytes);
-    POISON(segment->base, segment->bytes);
+    if (pool->checks >= 2) memset(base, FREE_FILL, bytes);
+    POISON(base, bytes);
 }
 
-void ebb__guard_segment_end(const ebb__pool *pool, const ebb__segment *segment)
-{
-    (void)pool;
-    UNPOISON(segment->base, segment->bytes);
-}
+void ebb__guard_memory_end(unsigned char *base, size_t bytes) { UNPOISON(base, bytes); }
 
 static void assert_untouched(const ebb__block *block)
 {
@@ -104,11 +100,15 @@ static void assert_tail(const ebb__block *block)
 
 void ebb__guard_release(const ebb__pool *pool, const ebb__block *block)
 {
+    if (pool->checks < 2) return;
+    UNPOISON(data_of(block), block->bytes);
+    assert_tail(block);
+}
+
+void ebb__guard_free(const ebb__pool *pool, const ebb__block *block)
+{
     unsigned char *data = data_of(block);
     UNPOISON(data, block->bytes);
-    if (pool->checks >= 2) {
-        assert_tail(block);
-        memset(data, FREE_FILL, block->bytes);
-    }
+    if (pool->checks >= 2) memset(data, FREE_FILL, block->bytes);
     POISON(data, block->bytes);
 }

@@ -15,9 +15,10 @@
 /* Whether a pool with this provider and level needs the calls below. */
 bool ebb__guard_is_needed(const ebb__provider *provider, int checks);
 
-void ebb__guard_segment_new(const ebb__pool *pool, const ebb__segment *segment);
-void ebb__guard_segment_end(const ebb__pool *pool, const ebb__segment *segment);
+void ebb__guard_memory_new(const ebb__pool *pool, unsigned char *base, size_t bytes);
+void ebb__guard_memory_end(unsigned char *base, size_t bytes);
 void ebb__guard_take(const ebb__pool *pool, const ebb__block *block);
 void ebb__guard_release(const ebb__pool *pool, const ebb__block *block); /* asserts the tail */
+void ebb__guard_free(const ebb__pool *pool, const ebb__block *block); /* no stream reads it now */
 
 #endif

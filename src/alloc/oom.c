@@ -5,7 +5,7 @@
 
 #include "alloc/pool_state.h"
 
-enum { TEXT_BYTES = 1024, MAX_GROUPS = 256, N_SHOWN = 4 };
+enum { TEXT_BYTES = 1024, MAX_GROUPS = 256, N_SHOWN = 4, N_STREAMS = 8 };
 
 typedef struct text {
     char chars[TEXT_BYTES];
@@ -36,8 +36,16 @@ typedef struct group {
     size_t bytes;
 } group;
 
+typedef struct stranded {
+    int stream;
+    size_t bytes;
+} stranded;
+
 typedef struct survey {
     size_t largest_free_bytes;
+    size_t waiting_bytes;       /* released, but another stream works with them, or deferred */
+    stranded others[N_STREAMS]; /* free bytes that only other streams may use */
+    int n_others;
     group groups[MAX_GROUPS]; /* what does not fit into the table is left out */
     int n_groups;
 } survey;
@@ -59,14 +67,31 @@ static void count_live(survey *s, const ebb__block *block)
     s->groups[i].bytes += block->bytes;
 }
 
-static void take_survey(survey *s, const ebb__pool *pool)
+static void count_stranded(survey *s, const ebb__block *block)
 {
-    s->n_groups = 0;
-    s->largest_free_bytes = 0;
+    int i = 0;
+    while (i < s->n_others && s->others[i].stream != block->stream) i++;
+    if (i == N_STREAMS) return;
+    if (i == s->n_others) s->others[s->n_others++] = (stranded){ block->stream, 0 };
+    s->others[i].bytes += block->bytes;
+}
+
+static void take_survey(survey *s, const ebb__pool *pool, int stream)
+{
+    s->n_groups = s->n_others = 0;
+    s->largest_free_bytes = s->waiting_bytes = 0;
     for (const ebb__segment *at = pool->first_segment; at; at = at->next)
         for (const ebb__block *b = at->first; b; b = b->next) {
-            if (b->used) count_live(s, b);
-            else if (b->bytes > s->largest_free_bytes) s->largest_free_bytes = b->bytes;
+            if (b->released)
+                s->waiting_bytes += b->bytes;
+            else if (b->used)
+                count_live(s, b);
+            else if (b->unmapped)
+                continue;
+            else if (b->stream != stream)
+                count_stranded(s, b);
+            else if (b->bytes > s->largest_free_bytes)
+                s->largest_free_bytes = b->bytes;
         }
 }
 
@@ -88,8 +113,10 @@ static int sort_largest(survey *s)
 static void add_request(text *t, const ebb__request *request)
 {
     char who[160];
-    if (request->rounded) add_size(t, "out of memory: tried to allocate ", request->requested);
-    else add(t, "out of memory: tried to allocate %zu bytes", request->requested);
+    if (request->rounded)
+        add_size(t, "out of memory: tried to allocate ", request->requested);
+    else
+        add(t, "out of memory: tried to allocate %zu bytes", request->requested);
     add(t, " for %s", ebb__owner_describe(request->owner, who, sizeof who));
 }
 
@@ -98,8 +125,10 @@ static void add_totals(text *t, const ebb__pool *pool, const ebb__request *reque
     add_size(t, "; ", pool->stats.allocated_bytes);
     add_size(t, " allocated, ", pool->stats.reserved_bytes);
     add(t, " reserved, ");
-    if (pool->limit_bytes) add_size(t, "limit ", pool->limit_bytes);
-    else add(t, "no limit");
+    if (pool->limit_bytes)
+        add_size(t, "limit ", pool->limit_bytes);
+    else
+        add(t, "no limit");
     if (request->segment_bytes == 0) return;
     bool limited = !ebb__pool_has_room(pool, request->segment_bytes);
     add(t, limited ? " leaves no room for a segment of " : ", the system refused a segment of ");
@@ -112,6 +141,11 @@ static void add_survey(text *t, const ebb__pool *pool, survey *s)
     double idle = reserved > 0 ? 1 - (double)pool->stats.allocated_bytes / reserved : 0;
     add_size(t, "; largest free block ", s->largest_free_bytes);
     add(t, ", fragmentation %.1f%%", 100 * idle);
+    if (s->waiting_bytes) add_size(t, ", released but still worked with ", s->waiting_bytes);
+    for (int i = 0; i < s->n_others; i++) {
+        add_size(t, ", free ", s->others[i].bytes);
+        add(t, " that only stream %d may use", s->others[i].stream);
+    }
     int n = sort_largest(s);
     for (int i = 0; i < n; i++) {
         const group *g = &s->groups[i];
@@ -121,13 +155,25 @@ static void add_survey(text *t, const ebb__pool *pool, survey *s)
     }
 }
 
-ebb_status ebb__pool_oom(const ebb__pool *pool, const ebb__request *request)
+static void add_advice(text *t, const ebb__pool *pool, size_t wanted)
+{
+    char advice[256] = "";
+    if (!pool->adviser) return;
+    pool->adviser(pool->adviser_self, wanted, advice, sizeof advice);
+    if (advice[0]) add(t, "; %s", advice);
+}
+
+ebb_status ebb__pool_oom(ebb__pool *pool, const ebb__request *request)
 {
     text t = { .used = 0 };
     survey s;
-    take_survey(&s, pool);
+    pool->stats.n_ooms++;
+    pool->counters.n_ooms++;
+    EBB__TRACE(pool, oom, request->requested, request->stream, request->owner);
+    take_survey(&s, pool, request->stream);
     add_request(&t, request);
     add_totals(&t, pool, request);
     add_survey(&t, pool, &s);
+    add_advice(&t, pool, request->requested);
     return ebb_fail(EBB_ENOMEM, "%s", t.chars);
 }

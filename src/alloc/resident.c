@@ -22,6 +22,22 @@ static bool add_resident(size_t *total, unsigned char *base, size_t bytes, size_
     return true;
 }
 
+/* Runs of blocks that have memory. */
+static bool add_mapped(size_t *total, const ebb__segment *s, size_t page_bytes)
+{
+    for (const ebb__block *b = s->first; b;) {
+        size_t from = b->offset;
+        if (b->unmapped) {
+            b = b->next;
+            continue;
+        }
+        while (b && !b->unmapped) b = b->next;
+        size_t to = b ? b->offset : s->bytes;
+        if (!add_resident(total, s->base + from, to - from, page_bytes)) return false;
+    }
+    return true;
+}
+
 size_t ebb__pool_resident_bytes(const ebb__pool *pool)
 {
     if (!pool->provider.touchable) return 0;
@@ -30,7 +46,8 @@ size_t ebb__pool_resident_bytes(const ebb__pool *pool)
     bool known = page_bytes > 0;
     ebb__pool_lock(pool);
     for (const ebb__segment *s = pool->first_segment; s && known; s = s->next)
-        known = add_resident(&total, s->base, s->bytes, (size_t)page_bytes);
+        known = s->expandable ? add_mapped(&total, s, (size_t)page_bytes)
+                              : add_resident(&total, s->base, s->bytes, (size_t)page_bytes);
     if (!known) total = pool->stats.reserved_bytes;
     ebb__pool_unlock(pool);
     return total;

@@ -173,6 +173,8 @@ static ebb_status walk_node(ebb__walk *w, ebb_node *node)
         reached = true;
         st = finish_output(w, node, j);
     }
+    ebb__trace_mark(w->ctx->pool, EBB__ACT_NODE, &(ebb__owner){ .op = node->record->op->name,
+        .scope = node->record->scope, .node = node->seq, .phase = EBB__PHASE_BACKWARD });
     if (st == EBB_OK && reached && node->wanted) st = ebb__node_backward(w, node);
     for (int j = 0; j < EBB_MAX_OUT; j++) ebb_drop(&node->pending[j]);
     if (st != EBB_OK) return st;

@@ -18,6 +18,7 @@ ebb_status ebb_segment_begin(ebb_context *ctx, const ebb_checkpoint_options *opt
     s->options.name = NULL; /* copied */
     s->parent = ctx->segment;
     ctx->segment = s;
+    ctx->segment_number = s->number;
     ctx->n_segments++;
     return EBB_OK;
 }
@@ -27,6 +28,7 @@ void ebb_segment_end(ebb_context *ctx)
     ebb__segment *s = ctx->segment;
     EBB_ASSERT(s);
     ctx->segment = s->parent;
+    ctx->segment_number = s->parent ? s->parent->number : 0;
     s->options = (ebb_checkpoint_options){ 0 };
     ebb__segment_close(s);
     ebb__segment_release(s);

@@ -62,14 +62,17 @@ ebb_status ebb__device_open(ebb__device *out, const char *name, int threads)
     }
     if (threads == 0) threads = ebb__cores();
     ebb__device device = { .name = kind->name, .dry = kind->dry, .n_threads = threads };
-    ebb_status st = kind->open(&device, threads);
+    ebb_status st = ebb__streams_new(&device.streams, kind->dry);
+    if (st == EBB_OK) st = kind->open(&device, threads);
     if (st == EBB_OK) *out = device;
+    else ebb__streams_free(device.streams);
     return st;
 }
 
 void ebb__device_close(ebb__device *device)
 {
     if (!device->name) return; /* never opened */
+    ebb__streams_free(device->streams);
     ebb__threads_free(device->threads);
     if (device->dry) ebb__dry_provider_free(&device->provider);
     memset(device, 0, sizeof *device);

@@ -5,6 +5,7 @@
 #include <ebb/context.h>
 #include "alloc/pool.h"
 #include "core/threads.h"
+#include "device/stream.h"
 
 typedef struct ebb__gemm {
     /* C[b] = alpha * op(A[b]) op(B[b]) + beta * C[b], row-major, for b in [0, batch).
@@ -27,6 +28,7 @@ typedef struct ebb__device {
     ebb__threads *threads; /* NULL when dry */
     int n_threads;         /* what a real run would use, also when dry */
     ebb__provider provider;
+    ebb__streams *streams;
 } ebb__device;
 
 EBB_NODISCARD ebb_status ebb__device_open(ebb__device *out, const char *name, int threads);

@@ -18,6 +18,18 @@ static void arm_faults_from_environment(void)
     if (text && *text) ebb_fault_arm(strtoull(text, NULL, 10));
 }
 
+static ebb_status open_pool(ebb_context *ctx, const ebb_context_options *o)
+{
+    ebb__alloc_options alloc = ebb__alloc_options_default();
+    ebb_status st = ebb__alloc_options_parse(&alloc, getenv("EBB_ALLOC_CONF"), "EBB_ALLOC_CONF");
+    if (st == EBB_OK) st = ebb__alloc_options_parse(&alloc, o->allocator, "allocator");
+    if (st != EBB_OK) return st;
+    ebb__pool_options pool = { .limit_bytes = o->memory_limit_bytes, .checks = ctx->checks, .alloc = &alloc,
+                               .fences = ebb__streams_fences(ctx->device.streams) };
+    ctx->offset_plan = alloc.offset_plan;
+    return ebb__pool_new(&ctx->pool, ctx->device.provider, &pool);
+}
+
 ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options)
 {
     ebb_context_options o = { .struct_bytes = sizeof o, .checks = -1 };
@@ -37,8 +49,7 @@ ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options
     ebb_status st = ebb__device_open(&ctx->device, o.device ? o.device : "cpu",
                                      o.threads ? o.threads : ebb__cores());
     if (st != EBB_OK) goto fail;
-    ebb__pool_options pool = { .limit_bytes = o.memory_limit_bytes, .checks = ctx->checks };
-    st = ebb__pool_new(&ctx->pool, ctx->device.provider, &pool);
+    st = open_pool(ctx, &o);
     if (st != EBB_OK) goto fail_device;
     pthread_mutex_init(&ctx->lock, NULL);
     atomic_init(&ctx->refs, 1);
@@ -95,6 +106,7 @@ ebb__phase ebb__phase_set(ebb_context *ctx, ebb__phase phase)
 {
     ebb__phase before = ctx->phase;
     ctx->phase = phase;
+    ebb__trace_mark(ctx->pool, EBB__ACT_PHASE, &(ebb__owner){ .phase = phase });
     return before;
 }
 
@@ -102,12 +114,19 @@ ebb__owner ebb__owner_now(const ebb_context *ctx, ebb_category category, const c
 {
     ebb__site site = ebb__site_get();
     return (ebb__owner){ .category = category, .op = op, .scope = ctx->scope, .phase = ctx->phase,
-                         .file = site.file, .line = site.line };
+                         .segment = ctx->segment_number, .file = site.file, .line = site.line };
 }
 
 void ebb_memory_stats_get(const ebb_context *ctx, ebb_memory_stats *stats) { ebb__pool_stats(ctx->pool, stats); }
 void ebb_memory_reset_peak(ebb_context *ctx) { ebb__pool_reset_peak(ctx->pool); }
+void ebb_memory_reset_accumulated(ebb_context *ctx) { ebb__pool_reset_accumulated(ctx->pool); }
+bool ebb_memory_is_exact(const ebb_context *ctx) { return ebb__pool_is_exact(ctx->pool); }
 void ebb_memory_empty_cache(ebb_context *ctx) { ebb__pool_empty_cache(ctx->pool); }
+
+void ebb_memory_each_stat(const ebb_context *ctx, void (*emit)(void *user, const char *key, uint64_t value), void *user)
+{
+    ebb__pool_each_stat(ctx->pool, emit, user);
+}
 
 size_t ebb_memory_outside_bytes(const ebb_context *ctx)
 {

@@ -7,6 +7,7 @@
 
 #include <ebb/context.h>
 #include "alloc/pool.h"
+#include "alloc/trace.h"
 #include "device/device.h"
 
 struct ebb__segment;
@@ -16,6 +17,7 @@ struct ebb_context {
     ebb__device device;
     ebb__pool *pool;
     int checks;
+    bool offset_plan;           /* the allocator options ask for one; made by the training loop */
 
     uint64_t seed, rng_offset;
 
@@ -39,6 +41,7 @@ struct ebb_context {
 
     /* checkpoint */
     struct ebb__segment *segment;  /* innermost active one */
+    uint64_t segment_number;       /* its number, for owners; 0: none */
     struct ebb__segment *filled;   /* refilled during the backward that runs */
     const ebb_op **recompute_ops;
     int n_recompute_ops;

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "alloc/options.h"
 #include "core/mem.h"
 
 /* ---- tables ------------------------------------------------------------------------------ */
@@ -189,15 +190,15 @@ static ebb_status refuse_later_memory_keys(const ebb__memory_keys *c)
     if (c->offload != 0)
         return ebb_fail(EBB_EUNSUPPORTED, "memory.offload: \"%s\" is not built yet; now: \"none\"",
                         offloads[c->offload]);
-    if (c->offset_plan)
-        return ebb_fail(EBB_EUNSUPPORTED, "memory.offset_plan: true is not built yet; now: false");
+    return EBB_OK;
+}
+
+static ebb_status read_allocator(ebb__memory_keys *c)
+{
     if (c->allocator && !cJSON_IsObject(c->allocator))
         return ebb_fail(EBB_EINVAL, "memory.allocator: expected an object");
-    if (c->allocator && c->allocator->child)
-        return ebb_fail(EBB_EUNSUPPORTED,
-                        "memory.allocator.%.40s: the allocator has no settings yet; now: {}",
-                        c->allocator->child->string);
-    return EBB_OK;
+    return ebb__alloc_options_from_json(c->allocator_conf, sizeof(c->allocator_conf), c->allocator,
+                                        "memory.allocator");
 }
 
 static ebb_status read_memory(ebb_config *config)
@@ -206,6 +207,7 @@ static ebb_status read_memory(ebb_config *config)
         EBB_TRY(ebb__json_read(&config->memory, config->top.memory, "memory", ebb__memory_fields,
                                ebb__n_memory_fields));
     EBB_TRY(refuse_later_memory_keys(&config->memory));
+    EBB_TRY(read_allocator(&config->memory));
     EBB_TRY(read_checkpoint(config));
     return read_recompute(config);
 }

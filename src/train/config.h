@@ -22,6 +22,7 @@ typedef struct ebb__memory_keys {
     int offload;
     size_t limit_bytes; /* 0: none */
     bool offset_plan;
+    char allocator_conf[512];         /* allocator as "key:value,..." */
 } ebb__memory_keys;
 
 typedef struct ebb__top_keys {

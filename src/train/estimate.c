@@ -54,6 +54,14 @@ int64_t ebb__next_unsettled(const ebb__run *run, int64_t step)
     return next;
 }
 
+ebb_status ebb__train_cut_short(ebb__run *run)
+{
+    run->cut_short = true;
+    EBB_TRY(ebb__run_open_data(run));
+    EBB_TRY(ebb__run_open_training(run));
+    return ebb__train_steps(run);
+}
+
 ebb_status ebb_estimate(ebb_train_result *result, const ebb_config *config,
                         const ebb_train_options *options)
 {
@@ -63,11 +71,8 @@ ebb_status ebb_estimate(ebb_train_result *result, const ebb_config *config,
         snprintf(device, sizeof(device), "%s%s", dry ? "" : "dry:", options->device);
     }
     ebb__run run = { 0 };
-    ebb_status st = ebb__run_open(&run, config, options, device);
-    run.cut_short = true;
-    if (st == EBB_OK) st = ebb__run_open_data(&run);
-    if (st == EBB_OK) st = ebb__run_open_training(&run);
-    if (st == EBB_OK) st = ebb__train_steps(&run);
+    ebb_status st = ebb__run_open_planned(&run, config, options, device);
+    if (st == EBB_OK) st = ebb__train_cut_short(&run);
     if (st == EBB_OK) ebb__run_result(result, &run);
     ebb__run_close(&run);
     return st;

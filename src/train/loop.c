@@ -178,17 +178,24 @@ static bool save_due(const ebb__run *run, int64_t step)
 
 /* ---- the loop ----------------------------------------------------------------------------- */
 
+static void mark_unit(ebb__run *run, const char *kind)
+{
+    ebb__trace_mark(ebb__context_pool(run->ctx), EBB__ACT_UNIT, &(ebb__owner){ .op = kind });
+}
+
 static ebb_status run_step(ebb__run *run, int64_t step, double started_ms)
 {
     const ebb__train_keys *t = &run->config->train;
     ebb__group group = ebb__group_at(step, run->info.n_train, t->batch, t->accumulate);
     step_report report;
+    mark_unit(run, group.epoch_end ? "last_group" : "group");
     uint64_t before = run->cut_short ? ebb__pool_fingerprint(ebb__context_pool(run->ctx)) : 0;
     EBB_TRY(measured_group(run, step, &group, &report));
     ebb__note_unit(run, group.epoch_end ? EBB__UNIT_LAST_GROUP : EBB__UNIT_GROUP, before);
     EBB_TRY(write_metrics(run, step, &report));
     tell_progress(run, step, &report, &group, started_ms);
     if (ebb__eval_due(run, step)) {
+        mark_unit(run, "eval");
         before = run->cut_short ? ebb__pool_fingerprint(ebb__context_pool(run->ctx)) : 0;
         EBB_TRY(evaluate(run, step));
         ebb__note_unit(run, EBB__UNIT_EVAL, before);
@@ -222,7 +229,7 @@ ebb_status ebb_train(ebb_train_result *result, const ebb_config *config,
                      const ebb_train_options *options)
 {
     ebb__run run = { 0 };
-    ebb_status st = ebb__run_open(&run, config, options, options ? options->device : NULL);
+    ebb_status st = ebb__run_open_planned(&run, config, options, options ? options->device : NULL);
     if (st == EBB_OK) st = ebb__run_open_data(&run);
     if (st == EBB_OK) st = ebb__run_open_training(&run);
     if (st == EBB_OK) st = ebb__train_steps(&run);

@@ -8,6 +8,7 @@
 
 #include "core/mem.h"
 #include "tensor/context.h"
+#include "train/offset_plan.h"
 
 double ebb__now_ms(void)
 {
@@ -45,9 +46,12 @@ ebb__group ebb__group_at(int64_t step, int64_t n_items, int64_t batch, int64_t a
     return g;
 }
 
+/* What a run does with its pool's requests beside serving them. */
+typedef enum pool_use { POOL_PLAIN, POOL_RECORDED, POOL_PLANNED } pool_use;
+
 /* ---- context and model -------------------------------------------------------------------- */
 
-static ebb_status open_context(ebb__run *run, const char *device)
+static ebb_status open_context(ebb__run *run, const char *device, pool_use use)
 {
     bool dry = device && strncmp(device, "dry:", 4) == 0;
     size_t limit = run->config->memory.limit_bytes;
@@ -59,24 +63,47 @@ static ebb_status open_context(ebb__run *run, const char *device)
         .seed = (uint64_t)run->config->top.seed,
         .memory_limit_bytes = limit,
         .checks = -1,
+        .allocator = run->config->memory.allocator_conf,
     };
+    /* What a plan packs may fit where a pool does not. */
+    if (use == POOL_RECORDED) o.memory_limit_bytes = 0;
     EBB_TRY(ebb_context_new(&run->ctx, &o));
     run->dry = ebb_context_is_dry(run->ctx);
     return ebb_recompute_ops(run->ctx, run->config->recompute, run->config->n_recompute);
 }
 
-ebb_status ebb__run_open(ebb__run *run, const ebb_config *config, const ebb_train_options *options,
-                         const char *device)
+static ebb_status open_run(ebb__run *run, const ebb_config *config, const ebb_train_options *options,
+                           const char *device, pool_use use)
 {
     *run = (ebb__run){ .config = config, .options = options };
     EBB_TRY(ebb__check_options(options));
     run->steps = options->steps > 0 ? options->steps : config->train.steps;
     run->schedule = config->schedule;
     run->schedule.steps = run->steps;
-    EBB_TRY(open_context(run, device));
+    EBB_TRY(open_context(run, device, use));
+    if (use == POOL_RECORDED) EBB_TRY(ebb__trace_start(ebb__context_pool(run->ctx), EBB__PLAN_EVENTS));
+    if (use == POOL_PLANNED) EBB_TRY(ebb__offset_plan_follow(run, device));
     EBB_TRY(ebb_model_new(&run->model, run->ctx, config->model_json, ebb__config_dtype(config),
                           (uint64_t)config->top.seed));
     return ebb_model_set_checkpoint(run->model, config->ranges, config->n_ranges);
+}
+
+ebb_status ebb__run_open(ebb__run *run, const ebb_config *config, const ebb_train_options *options,
+                         const char *device)
+{
+    return open_run(run, config, options, device, POOL_PLAIN);
+}
+
+ebb_status ebb__run_open_planned(ebb__run *run, const ebb_config *config, const ebb_train_options *options,
+                                 const char *device)
+{
+    return open_run(run, config, options, device, POOL_PLANNED);
+}
+
+ebb_status ebb__run_open_recorded(ebb__run *run, const ebb_config *config, const ebb_train_options *options,
+                                  const char *device)
+{
+    return open_run(run, config, options, device, POOL_RECORDED);
 }
 
 /* ---- data --------------------------------------------------------------------------------- */

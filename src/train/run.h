@@ -122,7 +122,13 @@ typedef struct ebb__run {
     bool has_eval, has_accuracy;
 } ebb__run;
 
-/* Context and model: what every command needs.  On errors too, ebb__run_close() must follow. */
+/* Context and model: what every command needs.  On errors too, ebb__run_close() must follow.
+ * Planned: follows an offset plan where the config asks for one.  Recorded: keeps a trace of the pool
+ * from its first request on. */
+EBB_NODISCARD ebb_status ebb__run_open_planned(ebb__run *run, const ebb_config *config,
+                                               const ebb_train_options *options, const char *device);
+EBB_NODISCARD ebb_status ebb__run_open_recorded(ebb__run *run, const ebb_config *config,
+                                                const ebb_train_options *options, const char *device);
 EBB_NODISCARD ebb_status ebb__run_open(ebb__run *run, const ebb_config *config,
                                        const ebb_train_options *options, const char *device);
 EBB_NODISCARD ebb_status ebb__run_open_data(ebb__run *run); /* dataset and evaluation loader */
@@ -131,6 +137,8 @@ ebb__run_open_training(ebb__run *run); /* optimizer, loader, resume, folder */
 void ebb__run_close(ebb__run *run);
 
 EBB_NODISCARD ebb_status ebb__train_steps(ebb__run *run); /* loop.c */
+/* Opens data and training, and trains without the steps that would repeat: for dry runs. */
+EBB_NODISCARD ebb_status ebb__train_cut_short(ebb__run *run);
 void ebb__run_result(ebb_train_result *out, const ebb__run *run);
 /* One pass over the evaluation split into run->eval_*. */
 EBB_NODISCARD ebb_status ebb__run_evaluate(ebb__run *run);

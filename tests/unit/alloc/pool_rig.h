@@ -13,15 +13,26 @@ typedef struct pool_rig {
     ebb__pool *pool;
     ebb__provider inner;
     bool dry;
-    int n_refusals;        /* so many next requests to the provider are refused */
+    int n_refusals; /* so many next requests to the provider are refused */
     size_t n_given, n_returned, bytes_out;
-    int64_t live_blocks;   /* of the host, before */
+    size_t n_moves;      /* of pages */
+    int64_t live_blocks; /* of the host, before */
 } pool_rig;
 
+typedef struct rig_stat_query {
+    const char *key;
+    uint64_t value;
+    bool found;
+} rig_stat_query;
 typedef enum rig_kind { RIG_DRY, RIG_HOST } rig_kind;
 
 /* limit_bytes 0: none. */
 void rig_init(pool_rig *rig, rig_kind kind, size_t limit_bytes, int checks);
+void rig_init_with(pool_rig *rig, rig_kind kind, const ebb__pool_options *options);
+/* conf: "expandable_segments:True" and so on. */
+void rig_init_conf(pool_rig *rig, rig_kind kind, size_t limit_bytes, int checks, const char *conf);
+/* A statistic by PyTorch's name; the test ends where there is none. */
+uint64_t rig_stat(const pool_rig *rig, const char *key);
 /* Asserts that the pool is sound and that everything has gone back: blocks, segments and the
  * host memory taken since rig_init(). */
 void rig_end(pool_rig *rig);

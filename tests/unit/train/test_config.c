@@ -54,10 +54,15 @@ Test(config, what_comes_later_says_so)
     check_refused(SMALL_MLP, "train.fuse_optimizer=true", EBB_EUNSUPPORTED, "train.fuse_optimizer");
     check_refused(SMALL_MLP, "train.loss_chunks=2", EBB_EUNSUPPORTED, "train.loss_chunks");
     check_refused(SMALL_MLP, "memory.offload=host", EBB_EUNSUPPORTED, "memory.offload");
-    check_refused(SMALL_MLP, "memory.offset_plan=true", EBB_EUNSUPPORTED, "memory.offset_plan");
     check_refused(SMALL_MLP, "memory.checkpoint=budget:1MiB", EBB_EUNSUPPORTED,
                   "memory.checkpoint");
-    check_refused(SMALL_MLP, "memory.allocator.gc=1", EBB_EUNSUPPORTED, "memory.allocator.gc");
+}
+
+Test(config, allocator_settings_are_checked)
+{
+    check_refused(SMALL_MLP, "memory.allocator.gc=1", EBB_EINVAL, "unknown key \"gc\"");
+    check_refused(SMALL_MLP, "memory.allocator.max_split_size_mb=19", EBB_EINVAL, "from 20");
+    check_refused(SMALL_MLP, "memory.allocator=[]", EBB_EINVAL, "expected an object");
 }
 
 Test(config, text_that_is_not_json_is_refused_with_line_and_column)
