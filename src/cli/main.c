@@ -4,7 +4,7 @@
 
 #include "cli.h"
 
-const cli_command *const cli_commands[] = { &cli_train, &cli_compare, &cli_estimate, &cli_grads, &cli_eval,
+const cli_command *const cli_commands[] = { &cli_train, &cli_compare, &cli_estimate, &cli_trace, &cli_grads, &cli_eval,
                                             &cli_gradcheck, &cli_info };
 const int cli_n_commands = sizeof(cli_commands) / sizeof(cli_commands[0]);
 
