@@ -53,50 +53,46 @@ function layoutGraph(run, width) {
     const graph = graphAt(run, player.k), label = width < 480 ? 58 : 78;
     const most = Math.max(6, Math.min(24, Math.floor((width - label) / 26)));
     const rows = rowsOf(run, graph, most), across = d3.max(rows, r => r.nodes.length) || 1;
-    const height = rows.length > 90 ? 11 : rows.length > 40 ? 15 : 24;
+    const height = rows.length > 90 ? 11 : rows.length > 40 ? 15 : 34;
     const cell = Math.min(84, (width - label) / across), cells = new Map();
     rows.forEach((row, r) => row.nodes.forEach((node, i) =>
         cells.set(node.seq, { node, x: label + i * cell, y: r * height + 1, w: cell - 2, h: height - 3 })));
     return { graph, rows, cells, height: Math.max(1, rows.length * height), rowHeight: height, label };
 }
 
+// A box: its op above, and below the gauge of what the node keeps.
 function drawCell(g, run, cell, view) {
     const { x, y, w, h, node } = cell, done = view.done.has(node.seq), now = view.running === node.seq;
     const kept = keptBytes(run, node, view.event), again = view.refilled.get(node.seq) || 0;
+    const gauge = h > 24 ? h - 15 : h - 2;
     g.fillStyle = done ? palette.paper : palette.wash;
     g.fillRect(x, y, w, h);
     const fill = (bytes, from, colour) => {
-        const height = Math.min(h - from, Math.max(bytes > 0 ? 1.5 : 0, h * bytes / view.most));
+        const height = Math.min(gauge - from, Math.max(bytes > 0 ? 1.5 : 0, gauge * bytes / view.most));
         g.fillStyle = colour;
-        g.fillRect(x, y + h - from - height, w, height);
+        g.fillRect(x + 1, y + h - 1 - from - height, w - 2, height);
         return from + height;
     };
-    const from = fill(kept, 0, palette.categories[ACTIVATIONS]);
-    fill(again, from, palette.categories[RECOMPUTED]);
-    g.strokeStyle = now ? palette.accent : palette.line;
+    fill(again, fill(kept, 0, palette.categories[ACTIVATIONS]), palette.categories[RECOMPUTED]);
+    const promised = !done && !now && kept + again === 0 && promisedBytes(node) > 0;
+    g.strokeStyle = now ? palette.accent : promised ? palette.categories[RECOMPUTED] : palette.line;
     g.lineWidth = now ? 2.5 : 1;
-    if (!done && !now && kept + again === 0 && promisedBytes(node) > 0) {
-        g.strokeStyle = palette.categories[RECOMPUTED];
-        g.setLineDash([3, 2]);
-    }
+    g.setLineDash(promised ? [3, 2] : []);
     g.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1);
     g.setLineDash([]);
-    drawCellText(g, run, cell, done, kept + again);
+    if (h > 24 && w >= 30) drawCellText(g, run.raw.strings[node.op], cell, done);
 }
 
-function drawCellText(g, run, cell, done, bytes) {
-    const text = run.raw.strings[cell.node.op];
-    if (cell.h < 16 || cell.w < 30) return;
-    g.font = '10px system-ui, sans-serif';
-    g.textBaseline = 'middle';
+function drawCellText(g, text, cell, done) {
     let shown = text;
-    while (shown.length > 3 && g.measureText(shown).width > cell.w - 6) shown = shown.slice(0, -1);
-    if (shown.length < Math.min(text.length, 4)) return;
+    for (const px of [10, 9, 8.5]) {
+        g.font = `${px}px system-ui, sans-serif`;
+        if (g.measureText(text).width <= cell.w - 5) break;
+    }
+    while (shown.length > 3 && g.measureText(shown).width > cell.w - 5) shown = shown.slice(0, -1);
+    g.textBaseline = 'middle';
     g.fillStyle = done ? palette.soft : palette.ink;
-    g.lineWidth = 2.5;
-    g.strokeStyle = done ? palette.paper : palette.wash;
-    if (bytes > 0) { g.globalAlpha = 0.75; g.strokeText(shown, cell.x + 4, cell.y + cell.h / 2); g.globalAlpha = 1; }
-    g.fillText(shown, cell.x + 4, cell.y + cell.h / 2);
+    g.fillText(shown, cell.x + 3, cell.y + 7.5);
 }
 
 function viewOf(run, layout) {
@@ -117,20 +113,17 @@ function drawGraph(run, width) {
     g.textBaseline = 'middle';
     g.fillStyle = palette.soft;
     layout.rows.forEach((row, r) => { if (!row.goesOn) g.fillText(row.scope || 'model', 0, (r + 0.5) * layout.rowHeight, layout.label - 6); });
-    drawEdges(run, layout, view);
+    drawEdges(run, g, layout, view);
 }
 
-// Where the gradient of the running node goes next.
-function drawEdges(run, layout, view) {
+// The nodes that get the running one's gradient: thin frames.
+function drawEdges(run, g, layout, view) {
     const here = layout.cells.get(view.running);
-    if (!here) return;
-    for (const seq of here.node.from) {
+    g.strokeStyle = palette.accent;
+    g.lineWidth = 1.2;
+    for (const seq of here ? here.node.from : []) {
         const to = layout.cells.get(seq);
-        if (!to) continue;
-        const x1 = here.x + here.w / 2, y1 = here.y + here.h / 2, x2 = to.x + to.w / 2, y2 = to.y + to.h / 2;
-        run.graphChart.svg.append('path').attr('fill', 'none').attr('stroke', palette.accent).attr('stroke-width', 1.3)
-            .attr('d', `M${x1},${y1} Q${(x1 + x2) / 2},${Math.min(y1, y2) - 12} ${x2},${y2}`);
-        run.graphChart.svg.append('circle').attr('cx', x2).attr('cy', y2).attr('r', 2.5).attr('fill', palette.accent);
+        if (to) g.strokeRect(to.x + 0.5, to.y + 0.5, to.w - 1, to.h - 1);
     }
 }
 

@@ -9,6 +9,9 @@ function fillHead() {
         `Written by ebb ${DATA.version} (ebb trace --html). Drawn with d3 ${d3.version}, copyright Mike Bostock, ISC licence.`;
     document.getElementById('legend').innerHTML = CATEGORIES.map((name, c) =>
         RUNS.some(r => r.by.some((v, i) => v > 0 && i % N_CATEGORIES === c)) ? `<li>${swatch(c)}${name}</li>` : '').join('');
+    const seen = new Set(RUNS.flatMap(r => r.phases.map(p => p.phase)));
+    document.getElementById('phases').innerHTML = 'strip above the pictures: ' + [...seen].sort((a, b) => a - b).map(p =>
+        `<span><span class="swatch" style="background:var(--phase${p})"></span>${PHASES[p]}</span>`).join('');
     document.documentElement.style.setProperty('--n-runs', Math.min(2, RUNS.length));
     document.title = 'ebb trace: ' + RUNS.map(r => r.name).join(', ');
 }

@@ -47,7 +47,8 @@ function drawBlocks(g, run, map, scale, y) {
     for (let b = 0; b < run.nBlocks; b++) {
         const end = Math.min(run.freed[b], run.n - 1), band = map.bands.get(blocks.segment[b]);
         if (band === undefined || end < scale.view[0] || run.born[b] > scale.view[1]) continue;
-        const bottom = band + blocks.offset[b], top = y(bottom + blocks.bytes[b]), height = Math.max(0.4, y(bottom) - top - 0.3);
+        const bottom = band + blocks.offset[b], top = y(bottom + blocks.bytes[b]), tall = y(bottom) - top;
+        const height = tall > 3 ? tall - 0.5 : Math.max(0.5, tall); // a gap where there is room for one
         let from = run.born[b], category = blocks.category[b];
         for (const [event, next] of [...(run.moves.get(b) || []), [end, -1]]) {
             const x = scale.at(from);
@@ -59,7 +60,7 @@ function drawBlocks(g, run, map, scale, y) {
     }
 }
 
-function drawBands(g, map, scale, y, width) {
+function drawBands(g, map, y, width) {
     g.fillStyle = palette.line;
     for (const base of map.bands.values())
         if (base > 0) g.fillRect(MARGIN.left, y(base) - 0.5, width - MARGIN.left - MARGIN.right, 1);
@@ -72,8 +73,8 @@ function drawMap(run, width) {
     const y = d3.scaleLinear().domain([0, d3.max(RUNS, r => (r.map = r.map || placeSegments(r)).total) || 1]).range([bottom, 16]);
     Object.assign(chart, { scale, y });
     drawSpans(g, run.map, scale, y);
+    drawBands(g, run.map, y, width);
     drawBlocks(g, run, run.map, scale, y);
-    drawBands(g, run.map, scale, y, width);
     const unit = byteAxis(chart.svg, y, MARGIN.left, y.domain()[1], 5);
     const label = drawTimeAxis(chart, run, scale, bottom);
     chart.svg.append('text').attr('x', 2).attr('y', 10).text('address within the pool, ' + unit);

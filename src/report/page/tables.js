@@ -7,12 +7,15 @@ function numberRows() {
     const rows = [
         ['peak allocated', (r, i) => bytesOf(r.allocated[r.peak], `runs.${i}.peak_allocated_bytes`), 'lead'],
         ['peak reserved', (r, i) => bytesOf(d3.max(r.reserved), `runs.${i}.peak_reserved_bytes`)],
-        ['fragmentation (1 &minus; peak active / peak reserved)', r => percent(fragmentation(r))],
+        ['fragmentation*', r => percent(fragmentation(r))],
         ['reached in', r => escapeText(`${PHASES[phaseAt(r, r.peak)]}${peakMaker(r)}`)],
     ];
-    CATEGORIES.forEach((name, c) => rows.push([`${swatch(c)}${name} at the peak`,
+    rows.push(['at the peak', () => '', 'group']);
+    CATEGORIES.forEach((name, c) => rows.push([swatch(c) + name,
         (r, i) => bytesOf(r.by[r.peak * N_CATEGORIES + c], `runs.${i}.memory.${name}`), 'sub']));
-    rows.push(['events traced', r => d3.format(',')(r.n)]);
+    rows.push(['in the trace', () => '', 'group']);
+    rows.push(['events', r => d3.format(',')(r.n)]);
+    rows.push(['blocks', r => d3.format(',')(r.nBlocks)]);
     rows.push(['nodes that backward ran', r => d3.format(',')(r.steps.length)]);
     return rows;
 }
@@ -86,7 +89,7 @@ function fillPeak(run, parent) {
         ['By op', b => text[owner(b)[0]] || '(no op)', null],
         ['By layer', b => text[owner(b)[1]] || '(no layer)', null],
     ];
-    const max = run.allocated[run.peak] || 1;
+    const max = d3.max(RUNS, r => r.allocated[r.peak]) || 1; // the same for all runs: bars compare
     parent.innerHTML = `<h3>${escapeText(run.name)}: ${bytesOf(run.allocated[run.peak])}</h3>` +
         by.map(([title, key, path]) => `<h4>${title}</h4>` + barTable(groupPeak(run, key), max, path)).join('') +
         '<h4>Largest groups</h4><div class="scroll">' + rowTable(run) + '</div>';

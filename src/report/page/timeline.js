@@ -34,15 +34,23 @@ function columnsOf(run, scale, width) {
     return columns;
 }
 
+// Fills between two rows of heights as steps, one path: seams between columns would show in print.
+function fillSteps(g, columns, below, above) {
+    g.beginPath();
+    columns.forEach((c, i) => { g.lineTo(c.x, above[i]); g.lineTo(c.x + 1, above[i]); });
+    for (let i = columns.length - 1; i >= 0; i--) { g.lineTo(columns[i].x + 1, below[i]); g.lineTo(columns[i].x, below[i]); }
+    g.fill();
+}
+
 function drawStack(g, run, columns, y) {
+    const sums = new Float64Array(columns.length);
+    let below = Array.from(sums, y);
     for (let c = 0; c < N_CATEGORIES; c++) {
+        columns.forEach((column, i) => { sums[i] += run.by[column.best * N_CATEGORIES + c]; });
+        const above = Array.from(sums, y);
         g.fillStyle = palette.categories[c];
-        for (const column of columns) {
-            let below = 0;
-            for (let k = 0; k < c; k++) below += run.by[column.best * N_CATEGORIES + k];
-            const bytes = run.by[column.best * N_CATEGORIES + c];
-            if (bytes > 0) g.fillRect(column.x, y(below + bytes), 1, y(below) - y(below + bytes));
-        }
+        fillSteps(g, columns, below, above);
+        below = above;
     }
 }
 
@@ -93,8 +101,12 @@ function drawPeak(chart, run, scale, y) {
     chart.svg.append('line').attr('class', 'peak').attr('x1', x).attr('x2', x).attr('y1', MARGIN.top).attr('y2', y(0));
     chart.svg.append('circle').attr('cx', x).attr('cy', y(top)).attr('r', 3.5).attr('fill', palette.ink)
         .attr('stroke', palette.paper);
-    chart.svg.append('text').attr('class', 'strong').attr('x', x + (right ? -7 : 7)).attr('y', y(top) + 14)
+    const text = chart.svg.append('text').attr('class', 'strong').attr('x', x + (right ? -10 : 10)).attr('y', y(top) + 16)
         .attr('text-anchor', right ? 'end' : 'start').text('peak ' + size(top));
+    const box = text.node().getBBox();
+    chart.svg.insert('rect', 'text.strong').attr('class', 'plate').attr('x', box.x - 4).attr('y', box.y - 1).attr('rx', 2)
+        .attr('width', box.width + 8).attr('height', box.height + 2);
+    text.raise();
 }
 
 const largestReserved = () => d3.max(RUNS, run => d3.max(run.reserved.subarray(run.start)));
@@ -125,15 +137,18 @@ function drawFragmentation(run, width, scale, columns) {
     const chart = run.fragmentation, height = 96, top = 16, bottom = height - 22, g = sizeChart(chart, width, height);
     const y = d3.scaleLinear().domain([0, 1]).range([bottom, top]);
     const share = i => (run.reserved[i] > 0 ? 1 - run.active[i] / run.reserved[i] : 0);
-    g.fillStyle = palette.soft;
-    for (const c of columns) {
+    const tops = columns.map(c => {
         let worst = 0;
         for (let i = c.from; i <= c.to; i++) worst = Math.max(worst, share(i));
-        g.globalAlpha = 0.35;
-        g.fillRect(c.x, y(worst), 1, bottom - y(worst));
-        g.globalAlpha = 1;
-        g.fillRect(c.x, y(worst) - 0.7, 1, 1.4);
-    }
+        return y(worst);
+    });
+    g.fillStyle = g.strokeStyle = palette.soft;
+    g.globalAlpha = 0.35;
+    fillSteps(g, columns, tops.map(() => bottom), tops);
+    g.globalAlpha = 1;
+    g.beginPath();
+    columns.forEach((c, i) => g.lineTo(c.x + 0.5, tops[i]));
+    g.stroke();
     chart.svg.append('g').attr('transform', `translate(${MARGIN.left},0)`)
         .call(d3.axisLeft(y).tickValues([0, 0.5, 1]).tickSize(4).tickFormat(v => 100 * v));
     chart.svg.append('text').attr('x', 2).attr('y', 10).text('reserved but unused, %');
