@@ -51,13 +51,16 @@ function checkSlider() {
     return positions;
 }
 
-// Points at the peak, in the middle of its largest category.
-function checkPointing(run) {
+// Points into the stack at the peak, half way up.  (#point at the end of the address does it for pictures.)
+function pointAtPeak(run) {
     const box = run.chart.box.getBoundingClientRect(), chart = run.chart;
     const event = chart.columns.find(c => c.best === run.peak) || chart.columns[0];
     const y = chart.y(run.allocated[event.best] * 0.5) * box.height / chart.height + box.top;
     const x = (event.x + 0.5) * box.width / chart.width + box.left;
     chart.box.dispatchEvent(new PointerEvent('pointermove', { clientX: x, clientY: y, pointerType: 'mouse' }));
+}
+function checkPointing(run) {
+    pointAtPeak(run);
     const text = tip.hidden ? '' : tip.textContent;
     leaveTimeline(run);
     return text;

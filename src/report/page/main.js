@@ -70,9 +70,10 @@ function renderWhenResized() {
 
 build();
 renderWhenResized();
-goTo(Math.round(nSteps() / 2)); // the middle of backward shows most
+goTo(Math.round(RUNS[0].steps.filter(step => step.graph === 0).length / 2)); // the middle of a backward shows most
 addEventListener('resize', () => requestAnimationFrame(renderWhenResized));
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => render());
 addEventListener('beforeprint', () => { document.documentElement.dataset.print = ''; render(RUNS.length > 1 ? 460 : 900); });
 addEventListener('afterprint', () => { delete document.documentElement.dataset.print; render(); });
 if (location.hash === '#check') checkPage();
+if (location.hash === '#point') pointAtPeak(RUNS[0]);

@@ -50,7 +50,7 @@ function groupPeak(run, keyOf) {
         group.n++;
         group.by[categoryAt(run, b, run.peak)] += bytes;
     }
-    return [...groups.values()].sort((a, b) => b.bytes - a.bytes || (a.key < b.key ? -1 : 1));
+    return [...groups.values()].sort((a, b) => b.bytes - a.bytes || a.key.localeCompare(b.key, 'en', { numeric: true }));
 }
 
 function foldRest(groups) {

@@ -85,7 +85,8 @@ function drawTimeAxis(chart, run, scale, y) {
     const g = chart.svg.append('g').attr('transform', `translate(0,${y})`);
     const count = Math.max(2, Math.floor(chart.width / 110));
     if (axis === 'events') {
-        g.call(d3.axisBottom(scale.scale).ticks(count).tickSize(4));
+        const counted = d3.scaleLinear().domain(scale.scale.domain().map(i => i - run.start)).range(scale.scale.range());
+        g.call(d3.axisBottom(counted).ticks(count).tickSize(4));
         return 'events of the allocator';
     }
     const start = run.time[run.start], span = run.time[scale.view[1]] - run.time[scale.view[0]];
