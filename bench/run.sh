@@ -4,3 +4,4 @@ set -eu
 here=$(dirname "$0")
 python3 "$here/step.py" --ebb "$1/ebb" --sgemm "$1/sgemm"
 python3 "$here/checkpoint.py" --ebb "$1/ebb"
+"$1/alloc" "$here/../models"

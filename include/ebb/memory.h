@@ -36,6 +36,9 @@ EBB_API void ebb_memory_reset_peak(ebb_context *ctx);
  * num_device_free, max_split_size.  `key` is valid during the call. */
 EBB_API void ebb_memory_each_stat(const ebb_context *ctx, void (*emit)(void *user, const char *key, uint64_t value),
                                   void *user);
+/* False once ebb_record_stream() was called: when memory comes back depends on time then, and a dry run
+ * predicts it no longer to the byte. */
+EBB_API bool ebb_memory_is_exact(const ebb_context *ctx);
 /* Sets every .allocated and .freed and the counts of num_* to 0. */
 EBB_API void ebb_memory_reset_accumulated(ebb_context *ctx);
 /* Returns whole free segments and pages to the system; waits for streams that work with freed blocks. */

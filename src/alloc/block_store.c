@@ -18,7 +18,9 @@ static ebb_status add_slab(ebb__block_store *store)
     slab->next = store->slabs;
     store->slabs = slab;
     store->n_structs += EBB__BLOCKS_PER_SLAB;
-    for (int i = EBB__BLOCKS_PER_SLAB; i-- > 0;) ebb__block_store_give(store, &slab->blocks[i]);
+    size_t align = _Alignof(ebb__block), before = align - (uintptr_t)slab->room % align;
+    ebb__block *blocks = (void *)(slab->room + before);
+    for (int i = EBB__BLOCKS_PER_SLAB; i-- > 0;) ebb__block_store_give(store, &blocks[i]);
     return EBB_OK;
 }
 

@@ -5,18 +5,14 @@
  *                                                      the whole free pages were moved, then new
  *                                                      ones added
  *
- * A hole that is too small for any request thus costs addresses, but no memory. */
+ * A hole that is too small for any request thus costs addresses, but no memory.  Pages move between
+ * the small and the large segment of a stream as well. */
 #include "alloc/guard.h"
 #include "alloc/pool_state.h"
 #include "core/mem.h"
 
-static size_t page_bytes(ebb__pool_kind kind)
-{
-    return kind == EBB__POOL_SMALL ? EBB__SMALL_SEGMENT_BYTES : EBB__EXPANDABLE_PAGE_BYTES;
-}
-
-static size_t page_down(size_t bytes, size_t page) { return bytes / page * page; }
-static size_t page_up(size_t bytes, size_t page) { return page_down(bytes + page - 1, page); }
+static size_t page_down(size_t bytes) { return bytes / EBB__PAGE_BYTES * EBB__PAGE_BYTES; }
+static size_t page_up(size_t bytes) { return page_down(bytes + EBB__PAGE_BYTES - 1); }
 
 /* ---- mapping ----------------------------------------------------------------------------- */
 
@@ -39,6 +35,7 @@ static ebb__block *change_part(ebb__pool *pool, ebb__block *block, size_t from, 
 static void count_change(ebb__pool *pool, ebb__segment *s, size_t offset, size_t bytes, bool mapped)
 {
     s->mapped_bytes += mapped ? bytes : (size_t)0 - bytes;
+    ebb__ledger_memory(pool, s, bytes, mapped);
     EBB__TRACE(pool, memory, mapped ? EBB__ACT_SEGMENT_MAP : EBB__ACT_SEGMENT_UNMAP, s, offset, bytes);
     if (mapped && pool->watched) ebb__guard_memory_new(pool, s->base + offset, bytes);
 }
@@ -52,8 +49,8 @@ static void before_unmap(ebb__pool *pool, ebb__segment *s, size_t offset, size_t
 /* The whole pages of a free block that has memory; 0: there are none. */
 static size_t whole_pages(const ebb__block *b, size_t *from)
 {
-    size_t page = page_bytes(b->segment->kind), end = page_down(b->offset + b->bytes, page);
-    *from = page_up(b->offset, page);
+    size_t end = page_down(b->offset + b->bytes);
+    *from = page_up(b->offset);
     return end > *from ? end - *from : 0;
 }
 
@@ -84,13 +81,23 @@ static ebb__block *find_run(const ebb__pool *pool, const ebb__request *request)
     return NULL;
 }
 
+/* Addresses for a segment.  Where the system restricts them (ulimit -v, valgrind), fewer will do. */
+static void *reserve(ebb__pool *pool, size_t least, size_t *bytes)
+{
+    for (*bytes = EBB__EXPANDABLE_BYTES; *bytes > least; *bytes /= 2) {
+        void *base = pool->provider.reserve(pool->provider.self, *bytes);
+        if (base) return base;
+    }
+    *bytes = least;
+    return pool->provider.reserve(pool->provider.self, least);
+}
+
 static ebb_status new_segment(ebb__pool *pool, ebb__block **out, const ebb__request *request)
 {
-    size_t bytes = EBB__EXPANDABLE_BYTES;
-    if (bytes < request->rounded) bytes = page_up(request->rounded, EBB__EXPANDABLE_PAGE_BYTES);
+    size_t bytes;
     ebb__segment *s = ebb__malloc(sizeof *s);
     if (!s) return EBB_ENOMEM;
-    void *base = pool->provider.reserve(pool->provider.self, bytes);
+    void *base = reserve(pool, page_up(request->rounded), &bytes);
     if (!base) {
         ebb__free(s);
         return EBB_OK;
@@ -120,7 +127,7 @@ static ebb__block *find_spare_pages(const ebb__pool *pool, const ebb__request *r
     for (const ebb__segment *s = pool->last_segment; s; s = s->prev) {
         ebb__block *found = NULL;
         size_t from;
-        if (!grows(s, request)) continue;
+        if (!s->expandable || s->stream != request->stream) continue;
         for (ebb__block *b = s->first; b; b = b->next) {
             bool apart = s != keep || b->offset + b->bytes <= low || b->offset >= high;
             if (apart && !b->used && !b->unmapped && whole_pages(b, &from) > 0) found = b;
@@ -138,7 +145,10 @@ static ebb__block *move_pages(ebb__pool *pool, ebb__block *source, ebb__block *t
     if (bytes > have) bytes = have;
     from += have - bytes;
     before_unmap(pool, s, from, bytes);
-    if (!pool->provider.remap(pool->provider.self, s->base + from, t->base + to, bytes)) return NULL;
+    if (!pool->provider.remap(pool->provider.self, s->base + from, t->base + to, bytes)) {
+        if (pool->watched) ebb__guard_memory_new(pool, s->base + from, bytes);
+        return NULL;
+    }
     ebb__block_from_tree(pool, source);
     change_part(pool, source, from, bytes);
     count_change(pool, s, from, bytes, false);
@@ -154,7 +164,6 @@ static ebb__block *add_pages(ebb__pool *pool, ebb__block *target, size_t bytes)
     if (!ebb__pool_has_room(pool, bytes)) return NULL;
     if (!pool->provider.commit(pool->provider.self, s->base + to, bytes)) return NULL;
     ebb__block *grown = change_part(pool, target, to, bytes);
-    ebb__ledger_memory(pool, s, bytes, true);
     count_change(pool, s, to, bytes, true);
     return grown;
 }
@@ -164,13 +173,13 @@ static ebb_status map_run(ebb__pool *pool, ebb__block **out, const ebb__request 
 {
     ebb__segment *s = (*out)->segment;
     ebb__block *at = *out;
-    size_t low = at->offset, high = low + request->rounded, page = page_bytes(s->kind);
+    size_t low = at->offset, high = low + request->rounded;
     while (at && at->offset < high) {
         if (!at->unmapped) {
             at = at->offset + at->bytes < high ? at->next : NULL;
             continue;
         }
-        size_t missing = page_up(high - at->offset, page);
+        size_t missing = page_up(high - at->offset);
         if (missing > at->bytes) missing = at->bytes;
         ebb_status status = ebb__block_store_reserve(&pool->store, 4);
         if (status != EBB_OK) return status;
@@ -218,7 +227,6 @@ size_t ebb__expandable_return(ebb__pool *pool, ebb__segment *s)
         ebb__block_from_tree(pool, b);
         b = change_part(pool, b, from, bytes);
         next = b->next;
-        ebb__ledger_memory(pool, s, bytes, false);
         count_change(pool, s, from, bytes, false);
     }
     size_t returned = before - s->mapped_bytes;

@@ -148,7 +148,9 @@ static ebb_status unknown_key(const char *name, const char *where)
         snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", names[i]);
     }
     const char *near = ebb__nearest(name, names, N_KEYS);
-    if (near) return ebb_fail(EBB_EINVAL, "%s: unknown key \"%s\"; did you mean \"%s\"? There are: %s", where, name, near, all);
+    if (near)
+        return ebb_fail(EBB_EINVAL, "%s: unknown key \"%s\"; did you mean \"%s\"? There are: %s", where, name,
+                        near, all);
     return ebb_fail(EBB_EINVAL, "%s: unknown key \"%s\"; there are: %s", where, name, all);
 }
 

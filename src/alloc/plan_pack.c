@@ -111,13 +111,15 @@ static size_t pack(ebb__planned *blocks, size_t n, size_t live_bytes, size_t *sc
         }
     }
     for (size_t i = 0; i < n; i++) blocks[i].offset = best[i];
-    return n ? best_top : 0;
+    return best_top;
 }
 
 ebb_status ebb__plan_pack(ebb__planned *blocks, size_t n, size_t live_bytes, size_t *bytes)
 {
-    size_t *scratch = n ? ebb__calloc(n, 3 * sizeof *scratch) : NULL;
-    if (n && !scratch) return EBB_ENOMEM;
+    *bytes = 0;
+    if (n == 0) return EBB_OK;
+    size_t *scratch = ebb__calloc(n, 3 * sizeof *scratch);
+    if (!scratch) return EBB_ENOMEM;
     *bytes = pack(blocks, n, live_bytes, scratch);
     ebb__free(scratch);
     return EBB_OK;

@@ -59,7 +59,8 @@ static const char *block_fault(const ebb__segment *s, const ebb__block *b, size_
 
 static bool check_segment(recount *r, const ebb__pool *pool, const ebb__segment *s)
 {
-    size_t round = pool->exact || s->kind == EBB__POOL_PLAN ? EBB__EXACT_ROUND_BYTES : EBB__SEGMENT_ROUND_BYTES, mapped = 0;
+    bool by_page = pool->exact || s->kind == EBB__POOL_PLAN;
+    size_t round = by_page ? EBB__EXACT_ROUND_BYTES : EBB__SEGMENT_ROUND_BYTES, mapped = 0;
     if (s->pool != pool || s->bytes == 0 || s->bytes % round != 0)
         return broken("segment is not sound", s->number, 0);
     if (s->next ? s->next->prev != s || s->next->number <= s->number : pool->last_segment != s)
@@ -100,7 +101,7 @@ static bool check_tree(const recount *r, const ebb__pool *pool, ebb__pool_kind k
 {
     const ebb__free_tree *tree = &pool->free[kind];
     if (!ebb__free_tree_is_valid(tree)) return broken("free tree is not in order", 0, 0);
-    for (const ebb__block *b = ebb__free_tree_first(tree); b; b = ebb__free_tree_next(b))
+    for (const ebb__block *b = ebb__free_tree_first(tree); b; b = ebb__free_tree_next(tree, b))
         if (b->used || b->unmapped || !b->segment || b->segment->kind != kind)
             return broken("block in the wrong free tree", b->segment_number, b->offset);
     return disagree("free blocks", tree->n_blocks, r->n_free[kind]);

@@ -27,7 +27,8 @@ enum {
     EBB__LARGE_SEGMENT_BELOW = 10 << 20,   /* requests below it get EBB__LARGE_SEGMENT_BYTES */
     EBB__SEGMENT_ROUND_BYTES = 2 << 20,
     EBB__LARGE_SPLIT_ABOVE = 1 << 20,      /* a large block's rest must be larger to be split off */
-    EBB__EXPANDABLE_PAGE_BYTES = 20 << 20, /* of large blocks; small ones: EBB__SMALL_SEGMENT_BYTES */
+    EBB__PAGE_BYTES = 2 << 20,             /* of expandable segments; PyTorch: 20 MiB for large blocks,
+                                              which wastes 5 to 7% of a step with checkpoints */
     EBB__EXACT_ROUND_BYTES = 4096,         /* pools of exact sizes */
     EBB__BLOCKS_PER_SLAB = 64
 };
@@ -47,21 +48,23 @@ typedef struct ebb__stream_use {
 
 typedef struct ebb__segment ebb__segment;
 
+/* The first 64 bytes are what walking a tree reads. */
 struct ebb__block {
-    ebb__block *child[2], *parent; /* in the free tree */
-    int height;
-    int stream;
+    _Alignas(64) ebb__block *child[2]; /* in the free tree */
+    ebb__block *parent;
     size_t bytes;                  /* extent in the segment; 0 for a request of 0 bytes */
     uint64_t segment_number;       /* copy of segment->number: part of the order */
     size_t offset;                 /* from the segment's base */
-    ebb__segment *segment;         /* NULL for a request of 0 bytes */
-    ebb__block *prev, *next;       /* neighbours in the segment, or in the list of empty blocks */
-    size_t requested;
+    int stream;
+    short height;
+    bool by_end;                   /* of a plan's arena: its tree is ordered by where blocks end */
     bool used;                     /* not free: allocated, or released and waiting */
     bool released;
     bool unmapped;                 /* a free block without memory */
-    bool by_end;                   /* of a plan's arena: its tree is ordered by where blocks end */
     int n_waits;                   /* streams that a released block waits for */
+    ebb__segment *segment;         /* NULL for a request of 0 bytes */
+    ebb__block *prev, *next;       /* neighbours in the segment, or in the list of empty blocks */
+    size_t requested;
     ebb__stream_use *uses;         /* until the release */
     uint64_t free_since;           /* count of searches when it became free: its age */
     ebb__owner owner;              /* meaningful while used */
@@ -84,7 +87,7 @@ struct ebb__segment {
  * second release of a block still finds a struct that says it is not in use. */
 typedef struct ebb__block_slab {
     struct ebb__block_slab *next;
-    ebb__block blocks[EBB__BLOCKS_PER_SLAB];
+    unsigned char room[(EBB__BLOCKS_PER_SLAB + 1) * sizeof(ebb__block)]; /* aligned within */
 } ebb__block_slab;
 
 typedef struct ebb__block_store {

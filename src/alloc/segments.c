@@ -88,7 +88,7 @@ static void collect_garbage(ebb__pool *pool)
     double total_age = 0;
     size_t n = 0;
     if (pool->stats.reserved_bytes <= keep) return;
-    for (ebb__block *b = ebb__free_tree_first(large); b; b = ebb__free_tree_next(b)) {
+    for (ebb__block *b = ebb__free_tree_first(large); b; b = ebb__free_tree_next(large, b)) {
         if (!is_collectable(b)) continue;
         total_age += (double)(pool->n_searches - b->free_since);
         n++;
@@ -98,7 +98,7 @@ static void collect_garbage(ebb__pool *pool)
         double mean_age = total_age / (double)n;
         freed = false;
         for (ebb__block *b = ebb__free_tree_first(large), *next; b; b = next) {
-            next = ebb__free_tree_next(b);
+            next = ebb__free_tree_next(large, b);
             double age = (double)(pool->n_searches - b->free_since);
             if (!is_collectable(b) || age < mean_age) continue;
             return_segment(pool, b->segment);
@@ -112,8 +112,8 @@ static void collect_garbage(ebb__pool *pool)
 static ebb__block *last_of_stream(const ebb__free_tree *tree, int stream)
 {
     ebb__block *last = NULL;
-    for (ebb__block *b = ebb__free_tree_find(tree, stream, 0); b && b->stream == stream; b = ebb__free_tree_next(b))
-        last = b;
+    for (ebb__block *b = ebb__free_tree_first(tree); b; b = ebb__free_tree_next(tree, b))
+        if (b->stream == stream) last = b;
     return last;
 }
 

@@ -120,6 +120,7 @@ ebb__owner ebb__owner_now(const ebb_context *ctx, ebb_category category, const c
 void ebb_memory_stats_get(const ebb_context *ctx, ebb_memory_stats *stats) { ebb__pool_stats(ctx->pool, stats); }
 void ebb_memory_reset_peak(ebb_context *ctx) { ebb__pool_reset_peak(ctx->pool); }
 void ebb_memory_reset_accumulated(ebb_context *ctx) { ebb__pool_reset_accumulated(ctx->pool); }
+bool ebb_memory_is_exact(const ebb_context *ctx) { return ebb__pool_is_exact(ctx->pool); }
 void ebb_memory_empty_cache(ebb_context *ctx) { ebb__pool_empty_cache(ctx->pool); }
 
 void ebb_memory_each_stat(const ebb_context *ctx, void (*emit)(void *user, const char *key, uint64_t value), void *user)

@@ -68,6 +68,7 @@ void ebb_stream_synchronize(ebb_stream *stream)
 
 ebb_status ebb_record_stream(ebb_tensor *t, ebb_stream *stream)
 {
-    if (t->ctx != stream->ctx) return ebb_fail(EBB_EDEVICE, "record_stream: tensor and stream are of different contexts");
+    if (t->ctx != stream->ctx)
+        return ebb_fail(EBB_EDEVICE, "record_stream: tensor and stream are of different contexts");
     return ebb__pool_record_stream(t->ctx->pool, t->storage->block, ebb__stream_number(stream->stream));
 }

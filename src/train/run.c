@@ -45,13 +45,14 @@ typedef enum ebb__pool_use { EBB__POOL_PLAIN, EBB__POOL_RECORDED, EBB__POOL_PLAN
 
 /* ---- context and model -------------------------------------------------------------------- */
 
-static ebb_status open_context(ebb__run *run, const char *device)
+static ebb_status open_context(ebb__run *run, const char *device, ebb__pool_use use)
 {
     ebb_context_options o = {
         .struct_bytes = sizeof(o), .device = device, .threads = run->options->threads,
         .seed = (uint64_t)run->config->top.seed, .memory_limit_bytes = run->config->memory.limit_bytes,
         .checks = -1, .allocator = run->config->memory.allocator_conf,
     };
+    if (use == EBB__POOL_RECORDED) o.memory_limit_bytes = 0; /* what a plan packs may fit where a pool does not */
     EBB_TRY(ebb_context_new(&run->ctx, &o));
     run->dry = ebb_context_is_dry(run->ctx);
     return ebb_recompute_ops(run->ctx, run->config->recompute, run->config->n_recompute);
@@ -65,7 +66,7 @@ static ebb_status open_run(ebb__run *run, const ebb_config *config, const ebb_tr
     run->steps = options->steps > 0 ? options->steps : config->train.steps;
     run->schedule = config->schedule;
     run->schedule.steps = run->steps;
-    EBB_TRY(open_context(run, device));
+    EBB_TRY(open_context(run, device, use));
     if (use == EBB__POOL_RECORDED) EBB_TRY(ebb__trace_start(ebb__context_pool(run->ctx), EBB__PLAN_EVENTS));
     if (use == EBB__POOL_PLANNED) EBB_TRY(ebb__offset_plan_follow(run, device));
     EBB_TRY(ebb_model_new(&run->model, run->ctx, config->model_json, ebb__config_dtype(config),

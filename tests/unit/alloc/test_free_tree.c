@@ -25,9 +25,17 @@ static void draw_blocks(void)
     }
 }
 
+/* Bins of the sizes drawn here: eight per power of two. */
+static size_t bin_of(size_t bytes)
+{
+    size_t n = bytes / 512;
+    return n < 16 ? n : 16 + (n - 16) / 2;
+}
+
 static int order(const void *left, const void *right)
 {
     const ebb__block *a = *(ebb__block *const *)left, *b = *(ebb__block *const *)right;
+    if (bin_of(a->bytes) != bin_of(b->bytes)) return bin_of(a->bytes) < bin_of(b->bytes) ? -1 : 1;
     if (a->stream != b->stream) return a->stream < b->stream ? -1 : 1;
     if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
     if (a->segment_number != b->segment_number)
@@ -50,7 +58,7 @@ static void check_walk(const ebb__free_tree *tree)
     size_t n = sorted(list), i = 0;
     cr_assert(ebb__free_tree_is_valid(tree));
     cr_assert(tree->n_blocks == n);
-    for (ebb__block *at = ebb__free_tree_first(tree); at; at = ebb__free_tree_next(at), i++)
+    for (ebb__block *at = ebb__free_tree_first(tree); at; at = ebb__free_tree_next(tree, at), i++)
         cr_assert(i < n && at == list[i], "place %zu of the order is wrong", i);
     cr_assert(i == n);
 }
@@ -83,18 +91,18 @@ Test(free_tree, agrees_with_a_sorted_array_under_random_changes)
         if (inside[i]) ebb__free_tree_remove(&tree, &blocks[i]);
     memset(inside, 0, sizeof inside);
     check_walk(&tree);
-    cr_assert(tree.root == NULL);
+    for (int bin = 0; bin < EBB__N_BINS; bin++) cr_assert(tree.root[bin] == NULL);
 }
 
 Test(free_tree, stays_low_when_blocks_come_in_order)
 {
     ebb__free_tree tree = {0};
     for (int i = 0; i < N_BLOCKS; i++) {
-        blocks[i] = (ebb__block){ .bytes = 512 * (1 + (size_t)i) };
+        blocks[i] = (ebb__block){ .bytes = 1024, .offset = 1024 * (size_t)i };
         ebb__free_tree_insert(&tree, &blocks[i]);
     }
     cr_assert(ebb__free_tree_is_valid(&tree));
-    cr_assert(tree.root->height <= 13, "height %d for 600 blocks", tree.root->height);
+    cr_assert(tree.root[2]->height <= 13, "height %d for 600 blocks", tree.root[2]->height);
 }
 
 Test(free_tree, a_wrong_order_or_a_broken_link_is_found)

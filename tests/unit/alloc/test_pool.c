@@ -92,7 +92,7 @@ static void check_merging(const int order[3])
     for (int i = 0; i < 3; i++) blocks[i] = rig_take(&rig, 100 * KIB);
     for (int i = 0; i < 3; i++) rig_give(&rig, blocks[order[i]]);
     const ebb__free_tree *tree = &rig.pool->free[EBB__POOL_SMALL];
-    cr_assert(tree->n_blocks == 1 && tree->root->bytes == 2 * MIB);
+    cr_assert(tree->n_blocks == 1 && ebb__free_tree_first(tree)->bytes == 2 * MIB);
     rig_end(&rig);
 }
 
