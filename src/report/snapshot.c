@@ -26,8 +26,8 @@ typedef struct snapshot {
     size_t n_live;
 } snapshot;
 
-/* Segments of the small pool have 2 MiB, expandable ones grow by it; the large pool's by 20 MiB. */
-enum { SMALL_SEGMENT_BYTES = 2 << 20, LARGE_PAGE_BYTES = 20 << 20 };
+/* Of the small pool: its segments, and the most that its blocks have. */
+enum { SMALL_SEGMENT_BYTES = 2 << 20, SMALL_BLOCK_BYTES = 1 << 20 };
 
 /* ---- the end of the trace ----------------------------------------------------------------- */
 
@@ -37,8 +37,7 @@ static ebb_status add_stretch(snapshot *s, const ebb__traced_event *e, bool expa
     EBB_TRY(ebb__grow(&s->stretches, &s->cap_stretches, s->n_stretches + 2, sizeof *s->stretches));
     s->stretches[s->n_stretches++] = (stretch){ .address = e->address, .end = e->address + e->bytes,
                                                 .segment = e->segment, .stream = e->stream, .expandable = expandable,
-                                                .small = expandable ? e->bytes < LARGE_PAGE_BYTES
-                                                                    : e->bytes == SMALL_SEGMENT_BYTES };
+                                                .small = expandable || e->bytes == SMALL_SEGMENT_BYTES };
     return EBB_OK;
 }
 
@@ -81,6 +80,18 @@ static void join_stretches(snapshot *s)
     s->n_stretches = n;
 }
 
+/* An expandable segment is of the large pool when it has held a block that is too large for the other. */
+static void find_large(snapshot *s)
+{
+    for (size_t i = 0; i < s->n_stretches; i++) {
+        stretch *at = &s->stretches[i];
+        for (size_t b = 0; at->expandable && at->small && b < s->trace->n_blocks; b++) {
+            const ebb__traced_block *block = &s->trace->blocks[b];
+            at->small = block->segment != at->segment || block->bytes <= SMALL_BLOCK_BYTES;
+        }
+    }
+}
+
 static ebb_status find_stretches(snapshot *s)
 {
     for (size_t i = 0; i < s->trace->n_events; i++) {
@@ -93,6 +104,7 @@ static ebb_status find_stretches(snapshot *s)
         }
     }
     join_stretches(s);
+    find_large(s);
     return EBB_OK;
 }
 

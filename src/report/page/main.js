@@ -52,10 +52,16 @@ function watchAxis() {
     });
 }
 
+// Of one run's column, whatever sections are shown.
+function columnWidth() {
+    const n = innerWidth <= 900 ? 1 : Math.min(2, RUNS.length), rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+    return Math.max(220, Math.floor((document.querySelector('main').clientWidth - (n - 1) * 1.6 * rem) / n));
+}
+
 function render(width) {
     readPalette();
     for (const run of RUNS) {
-        run.width = width || Math.max(220, Math.floor(run.panel.getBoundingClientRect().width));
+        run.width = width || columnWidth();
         drawTimeline(run, run.width);
         drawMap(run, run.width);
     }
@@ -64,7 +70,7 @@ function render(width) {
 
 let drawnWidth = 0;
 function renderWhenResized() {
-    const width = Math.floor(RUNS[0].panel.getBoundingClientRect().width);
+    const width = columnWidth();
     if (width !== drawnWidth) { drawnWidth = width; render(); }
 }
 
@@ -75,5 +81,9 @@ addEventListener('resize', () => requestAnimationFrame(renderWhenResized));
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => render());
 addEventListener('beforeprint', () => { document.documentElement.dataset.print = ''; render(RUNS.length > 1 ? 460 : 900); });
 addEventListener('afterprint', () => { delete document.documentElement.dataset.print; render(); });
-if (location.hash === '#check') checkPage();
-if (location.hash === '#point') pointAtPeak(RUNS[0]);
+// For tests and pictures: #check, #point, #only=timeline, joined by "+".
+for (const [what, section] of location.hash.slice(1).split('+').map(part => part.split('='))) {
+    if (what === 'only') document.querySelectorAll('main > section').forEach(s => { s.hidden = s.id !== section; });
+    if (what === 'point') pointAtPeak(RUNS[0]);
+    if (what === 'check') checkPage();
+}
