@@ -84,7 +84,7 @@ Test(strings, each_text_has_one_index_and_none_is_the_empty_one)
 {
     ebb__strings s = { 0 };
     uint32_t a, b, c, none;
-    char name[16];
+    char name[32];
     check_ok(ebb__strings_add(&s, &none, NULL));
     check_ok(ebb__strings_add(&s, &a, "linear"));
     for (int i = 0; i < 500; i++) {
