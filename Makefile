@@ -13,7 +13,7 @@ help:
 build:
 	@scripts/install-packages.sh build
 	@cmake --preset release
-	@cmake --build --preset release
+	@cmake --build --preset release --target ebb_program
 
 demo:
 	@scripts/install-packages.sh build data

@@ -37,7 +37,7 @@ typedef enum what { TAKE, GIVE, UNIT } what;
 
 typedef struct op {
     what what;
-    int slot;          /* of the block */
+    int slot; /* of the block */
     size_t bytes;
     ebb_category category;
     const char *unit;
@@ -52,7 +52,8 @@ typedef struct trace {
 
 static void add(trace *t, op o)
 {
-    if (t->n == t->cap) t->ops = realloc(t->ops, (t->cap = t->cap ? 2 * t->cap : 1024) * sizeof *t->ops);
+    if (t->n == t->cap)
+        t->ops = realloc(t->ops, (t->cap = t->cap ? 2 * t->cap : 1024) * sizeof *t->ops);
     if (!t->ops) die("memory");
     t->ops[t->n++] = o;
 }
@@ -63,10 +64,7 @@ static int take(trace *t, size_t bytes)
     return t->n_slots++;
 }
 
-static void give(trace *t, int slot)
-{
-    add(t, (op){ .what = GIVE, .slot = slot });
-}
+static void give(trace *t, int slot) { add(t, (op){ .what = GIVE, .slot = slot }); }
 
 /* The event's text ends with the run. */
 static const char *unit_name(const char *text)
@@ -78,7 +76,11 @@ static const char *unit_name(const char *text)
 }
 
 /* A block's name is the address it had on the dry device. */
-typedef struct name { uint64_t segment; size_t offset; int slot; } name;
+typedef struct name {
+    uint64_t segment;
+    size_t offset;
+    int slot;
+} name;
 
 static void from_pool(trace *t, const ebb__pool *pool)
 {
@@ -103,7 +105,8 @@ static void from_pool(trace *t, const ebb__pool *pool)
     free(live);
 }
 
-static void record(trace *t, const char *dir, const char *model, const char *const sets[], int n_sets)
+static void record(trace *t, const char *dir, const char *model, const char *const sets[],
+                   int n_sets)
 {
     char path[1024];
     ebb_config *config = NULL;
@@ -126,7 +129,8 @@ static ebb__pool *pool_new(ebb__provider provider, const char *conf)
     ebb__alloc_options alloc = ebb__alloc_options_default();
     ebb__pool *pool = NULL;
     need(ebb__alloc_options_parse(&alloc, conf, "bench"), "options");
-    need(ebb__pool_new(&pool, provider, &(ebb__pool_options){ .checks = 1, .alloc = &alloc }), "pool");
+    need(ebb__pool_new(&pool, provider, &(ebb__pool_options){ .checks = 1, .alloc = &alloc }),
+         "pool");
     return pool;
 }
 
@@ -142,7 +146,8 @@ static void replay(ebb__pool *pool, const trace *t, size_t from, size_t to, ebb_
         ebb__pool_release(pool, slots[o->slot]);
         slots[o->slot] = NULL;
         ebb__owner owner = { .category = o->category, .op = "bench" };
-        if (o->what == TAKE) need(ebb__pool_alloc(pool, &slots[o->slot], o->bytes, 0, &owner), "replay");
+        if (o->what == TAKE)
+            need(ebb__pool_alloc(pool, &slots[o->slot], o->bytes, 0, &owner), "replay");
     }
 }
 
@@ -167,7 +172,8 @@ enum { N_HOLES = 2 * 160 };
 static void make_holes(ebb__pool *pool, ebb__block **holes)
 {
     for (int i = 0; i < N_HOLES; i++) {
-        size_t bytes = i % 4 < 2 ? 512 * (1 + (size_t)i * 7 % 500) : ((size_t)2 << 20) + (size_t)i * 7 % 50 * 65536;
+        size_t bytes = i % 4 < 2 ? 512 * (1 + (size_t)i * 7 % 500)
+                                 : ((size_t)2 << 20) + (size_t)i * 7 % 50 * 65536;
         need(ebb__pool_alloc(pool, &holes[i], bytes, 0, NULL), "holes");
     }
     for (int i = 0; i < N_HOLES; i += 2) {
@@ -249,7 +255,10 @@ static void *pool_take(void *self, size_t bytes, void **handle)
 
 static void pool_give(void *self, void *handle) { ebb__pool_release(self, handle); }
 
-typedef struct c_heap { void *(*take)(size_t bytes); void (*give)(void *p); } c_heap;
+typedef struct c_heap {
+    void *(*take)(size_t bytes);
+    void (*give)(void *p);
+} c_heap;
 
 static void *c_take(void *self, size_t bytes, void **handle)
 {
@@ -277,7 +286,8 @@ static double touched_ns(const heap *h, const trace *t, int rounds)
             if (o->what == UNIT) continue;
             if (handles[o->slot]) h->give(h->self, handles[o->slot]);
             handles[o->slot] = NULL;
-            if (o->what == TAKE && o->bytes) touch(h->take(h->self, o->bytes, &handles[o->slot]), o->bytes);
+            if (o->what == TAKE && o->bytes)
+                touch(h->take(h->self, o->bytes, &handles[o->slot]), o->bytes);
         }
         if (r >= 0) ns[r] = (now_ns() - start) / (double)pairs; /* the first round warms caches */
     }
@@ -305,8 +315,8 @@ static void print_touched(const trace *t, int rounds)
     double ours = touched_ns(&(heap){ "pool", pool_take, pool_give, pool }, t, rounds);
     double theirs = touched_ns(&(heap){ "malloc", c_take, c_give, &libc }, t, rounds);
     ebb__pool_free(pool);
-    printf("\"first_touch\": {\"pool_ns\": %.1f, \"malloc_ns\": %.1f, \"malloc_over_pool\": %.3f", ours, theirs,
-           theirs / ours);
+    printf("\"first_touch\": {\"pool_ns\": %.1f, \"malloc_ns\": %.1f, \"malloc_over_pool\": %.3f",
+           ours, theirs, theirs / ours);
     if (find_mimalloc(&mi)) {
         double mimalloc = touched_ns(&(heap){ "mimalloc", c_take, c_give, &mi }, t, rounds);
         printf(", \"mimalloc_ns\": %.1f, \"mimalloc_over_pool\": %.3f", mimalloc, mimalloc / ours);
@@ -316,7 +326,9 @@ static void print_touched(const trace *t, int rounds)
 
 /* ---- fragmentation ----------------------------------------------------------------------- */
 
-typedef struct waste { size_t active, reserved; } waste;
+typedef struct waste {
+    size_t active, reserved;
+} waste;
 
 static waste measure(const trace *t, const char *conf, bool traced, ebb__plan **plan)
 {
@@ -348,10 +360,12 @@ static void print_waste(const char *label, const trace *t)
     waste expandable = measure(t, "expandable_segments:True", false, NULL);
     double expandable_ms = (now_ns() - start) * 1e-6;
     waste planned = measure(t, "", false, &plan);
-    printf("%s\n    {\"trace\": \"%s\", \"requests\": %d, \"live_bytes\": %zu, \"peak_active_bytes\": %zu, "
-           "\"pool\": %.4f, \"expandable\": %.4f, \"plan\": %.4f, \"plan_over_live\": %.4f, \"expandable_ms\": %.1f}",
-           some ? "," : "", label, t->n_slots, live, pool.active, share(pool), share(expandable), share(planned),
-           (double)planned.reserved / (double)live - 1, expandable_ms);
+    printf("%s\n    {\"trace\": \"%s\", \"requests\": %d, \"live_bytes\": %zu, "
+           "\"peak_active_bytes\": %zu, "
+           "\"pool\": %.4f, \"expandable\": %.4f, \"plan\": %.4f, \"plan_over_live\": %.4f, "
+           "\"expandable_ms\": %.1f}",
+           some ? "," : "", label, t->n_slots, live, pool.active, share(pool), share(expandable),
+           share(planned), (double)planned.reserved / (double)live - 1, expandable_ms);
     some = true;
 }
 
@@ -376,8 +390,10 @@ static void growing(trace *t)
         int slots[40];
         for (int i = 0; i < 40; i++) slots[i] = take(t, round * 600000 + (size_t)i * 1000);
         for (int i = 0; i < 40; i++)
-            if (i % 4) give(t, slots[i]);
-            else kept[n++] = slots[i];
+            if (i % 4)
+                give(t, slots[i]);
+            else
+                kept[n++] = slots[i];
     }
     for (int i = 0; i < n; i++) give(t, kept[i]);
 }
@@ -415,13 +431,15 @@ static void random_lives(trace *t)
 
 /* ---- all of it --------------------------------------------------------------------------- */
 
-#define GPT "model.layers=12", "model.heads=12", "model.width=768", "model.context=256", "model.vocab=512", \
-    "data.items=160", "data.eval_items=16", "train.eval_every=4"
-#define MLP "model.input=784", "model.hidden=[4096,4096,2048,2048]", "data.items=40000", "data.eval_items=4096", \
-    "train.eval_every=4"
-#define BATCH_16 "train.batch=16", "train.accumulate=1"
-#define BATCH_4_4 "train.batch=4", "train.accumulate=4"
-#define ROWS_4096 "train.batch=4096", "train.accumulate=1"
+#define GPT                                                                                        \
+    "model.layers=12", "model.heads=12", "model.width=768", "model.context=256",                   \
+        "model.vocab=512", "data.items=160", "data.eval_items=16", "train.eval_every=4"
+#define MLP                                                                                        \
+    "model.input=784", "model.hidden=[4096,4096,2048,2048]", "data.items=40000",                   \
+        "data.eval_items=4096", "train.eval_every=4"
+#define BATCH_16    "train.batch=16", "train.accumulate=1"
+#define BATCH_4_4   "train.batch=4", "train.accumulate=4"
+#define ROWS_4096   "train.batch=4096", "train.accumulate=1"
 #define ROWS_1024_4 "train.batch=1024", "train.accumulate=4"
 
 static const struct {
@@ -447,11 +465,16 @@ static void record_run(trace *t, const char *dir, int i, bool quick)
 }
 
 /* Most of its requests are of 0.1 to 4 MiB. */
-static const char *const tensor_sized[] = { "model.layers=4", "model.heads=4", "model.width=256", "model.context=128",
-                                            "train.batch=8" };
+static const char *const tensor_sized[] = { "model.layers=4", "model.heads=4", "model.width=256",
+                                            "model.context=128", "train.batch=8" };
 
-static const struct { const char *label; void (*make)(trace *t); } adversaries[] = {
-    { "growing", growing }, { "lengths", lengths }, { "random", random_lives },
+static const struct {
+    const char *label;
+    void (*make)(trace *t);
+} adversaries[] = {
+    { "growing", growing },
+    { "lengths", lengths },
+    { "random", random_lives },
 };
 
 int main(int argc, char **argv)
@@ -465,11 +488,15 @@ int main(int argc, char **argv)
     }
     record_run(&t, argv[1], 0, quick);
     size_t free_blocks;
-    double off = pair_ns(&t, false, rounds, &free_blocks), on = pair_ns(&t, true, rounds, &free_blocks);
-    printf("{\"schema\": 1, \"bench\": \"alloc\",\n  \"pair\": {\"ns\": %.1f, \"free_blocks\": %zu, \"traced_ns\": %.1f, "
-           "\"ns_per_event\": %.1f},\n  ", off, free_blocks, on, (on - off) / 3); /* a pair makes 3 events */
+    double off = pair_ns(&t, false, rounds, &free_blocks),
+           on = pair_ns(&t, true, rounds, &free_blocks);
+    printf("{\"schema\": 1, \"bench\": \"alloc\",\n  \"pair\": {\"ns\": %.1f, \"free_blocks\": "
+           "%zu, \"traced_ns\": %.1f, "
+           "\"ns_per_event\": %.1f},\n  ",
+           off, free_blocks, on, (on - off) / 3); /* a pair makes 3 events */
     free(t.ops);
-    record(&t, argv[1], "gpt-synthetic.json", tensor_sized, quick ? 0 : sizeof tensor_sized / sizeof *tensor_sized);
+    record(&t, argv[1], "gpt-synthetic.json", tensor_sized,
+           quick ? 0 : sizeof tensor_sized / sizeof *tensor_sized);
     print_touched(&t, rounds);
     free(t.ops);
     printf(",\n  \"fragmentation\": [");

@@ -39,9 +39,3 @@ function(ebb_add_program)
     set_target_properties(ebb_program PROPERTIES OUTPUT_NAME ebb)
     target_link_libraries(ebb_program PRIVATE ebb_flags ebb ebb_cjson m)
 endfunction()
-
-# ebb_add_example(name files...): a lesson or a benchmark, on the public headers only.
-function(ebb_add_example name)
-    add_executable(${name} ${ARGN})
-    target_link_libraries(${name} PRIVATE ebb_flags ebb m)
-endfunction()

@@ -11,7 +11,7 @@ function(ebb_test_properties name label)
         LABELS "${label}"
         TIMEOUT ${EBB_TEST_TIMEOUT_S}
         FAIL_REGULAR_EXPRESSION "${EBB_TEST_FAILURE_TEXT}"
-        ENVIRONMENT "ASAN_OPTIONS=detect_leaks=1:abort_on_error=0;UBSAN_OPTIONS=print_stacktrace=1")
+        ENVIRONMENT "ASAN_OPTIONS=detect_leaks=1:abort_on_error=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=halt_on_error=1")
 endfunction()
 
 # ebb_add_criterion_program(name files...): an executable with Criterion and ebb's internals.

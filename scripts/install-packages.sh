@@ -6,6 +6,7 @@
 # Without arguments: all.  Does nothing, and needs no rights, where all are there.
 set -euo pipefail
 
+# shellcheck disable=SC2034 # read by name
 # package, and a command that stands in for it (-: none; then the package itself is asked for)
 build_packages='
 build-essential       c++
@@ -22,6 +23,7 @@ node-d3               -
 test_packages='
 chromium              chromium
 '
+# shellcheck disable=SC2034
 data_packages='
 dataset-fashion-mnist -
 bible-kjv             bible

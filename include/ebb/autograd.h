@@ -90,6 +90,11 @@ EBB_API uint64_t ebb_node_seq(const ebb_node *node);      /* order of creation, 
 EBB_API const char *ebb_node_scope(const ebb_node *node); /* "" when none */
 EBB_API int ebb_node_slots(const ebb_node *node, ebb_slot_info *slots, int max); /* returns how many */
 EBB_API size_t ebb_live_nodes(const ebb_context *ctx);
+/* Calls `emit` for each storage that saved slots of live nodes hold, once, with the oldest node that
+ * holds it and the slot's name; parameters that are saved are among them. */
+EBB_API void ebb_each_saved(const ebb_context *ctx,
+                            void (*emit)(void *user, const ebb_node *node, const char *slot, const ebb_storage *storage),
+                            void *user);
 /* Bytes that live nodes keep: each storage once. */
 EBB_API size_t ebb_saved_bytes(const ebb_context *ctx);
 

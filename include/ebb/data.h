@@ -12,7 +12,8 @@ typedef struct ebb_named_tensor { const char *name; ebb_tensor *tensor; } ebb_na
 /* Writes beside and renames.  Names are unique; a small view writes its own bytes only, not its
  * base's.  The header is padded so that data starts at a multiple of 8.  On a dry device nothing is
  * written.  Errors: EIO, EINVAL, ENOMEM. */
-EBB_API EBB_NODISCARD ebb_status ebb_safetensors_save(const char *path, const ebb_named_tensor *tensors, int n);
+EBB_API EBB_NODISCARD ebb_status ebb_safetensors_save(const char *path,
+                                                      const ebb_named_tensor *tensors, int n);
 
 typedef struct ebb_safetensors ebb_safetensors; /* an open file: header only */
 /* Checks the whole header (lengths against the file before anything is allocated, duplicate keys,
@@ -22,7 +23,7 @@ EBB_API void ebb_safetensors_close(ebb_safetensors *file); /* NULL is a no-op */
 EBB_API int ebb_safetensors_count(const ebb_safetensors *file);
 typedef struct ebb_safetensors_entry {
     const char *name;          /* borrowed from the file */
-    bool known_dtype;          /* false: ebb has no such dtype (F8, BOOL, ...); dtype_name says which */
+    bool known_dtype;          /* false: ebb has no such dtype (F8, BOOL, ...): see dtype_name */
     ebb_dtype dtype;
     const char *dtype_name;
     int ndim;                  /* may exceed EBB_MAX_DIMS: dims then holds the first ones */
@@ -31,8 +32,8 @@ typedef struct ebb_safetensors_entry {
 } ebb_safetensors_entry;
 EBB_API ebb_safetensors_entry ebb_safetensors_at(const ebb_safetensors *file, int index);
 EBB_API int ebb_safetensors_find(const ebb_safetensors *file, const char *name); /* -1: none */
-/* Reads entry `index` into a new tensor; unaligned data is fine.  Errors: EUNSUPPORTED (a dtype that
- * ebb lacks, more than EBB_MAX_DIMS dims: such entries open but do not read), EIO, ENOMEM. */
+/* Reads entry `index` into a new tensor; unaligned data is fine.  Errors: EUNSUPPORTED (a dtype
+ * that ebb lacks, more than EBB_MAX_DIMS dims: such entries open but do not read), EIO, ENOMEM. */
 EBB_API EBB_NODISCARD ebb_status ebb_safetensors_read(ebb_tensor **out, ebb_context *ctx,
                                                       const ebb_safetensors *file, int index);
 /* The same bytes into host memory; data_bytes must be the entry's bytes.  Works for any dtype. */
@@ -52,21 +53,30 @@ typedef struct ebb_dataset_info {
     int64_t classes;           /* vocabulary, or classes (targets lie below) */
 } ebb_dataset_info;
 
-/* `data_json`: the object's text.  `width`: what the model takes: context length T for tokens, input
- * width for samples; `classes`: the model's vocab or output.  Both are checked against the data.
- * Types: idx {"images","labels","eval_images","eval_labels", "normalize"?}; text {"path","tokenizer":
- * "bytes","eval_fraction"}; synthetic {"items","eval_items","kind":"tokens"|"samples","seed"}.
+/* `data_json`: the object's text.  `width`: what the model takes: context length T for tokens,
+ * input width for samples; `classes`: the model's vocab or output.  Both are checked against the
+ * data.
+ * Types ("?": may be left out):
+ *   idx        {"images","labels","eval_images"?,"eval_labels"?,"normalize"?: [mean, std]}
+ *   text       {"path","tokenizer"?: "bytes","eval_fraction"?: 0}
+ *   synthetic  {"items","eval_items"?: 0,"kind"?: "tokens"|"samples","seed"?: that of the call}
+ * "workers" and "prefetch" are allowed in all: they are for who makes the loader.
+ * text: the last eval_fraction of the bytes is for evaluation; each part is cut into
+ * (bytes - 1) / T windows.  A vocab below 256 is fine as long as no byte of the file lies above it
+ * (checked on load).
  * Errors: EINVAL with the JSON path, EIO, EFORMAT. */
-EBB_API EBB_NODISCARD ebb_status ebb_dataset_open(ebb_dataset **out, const char *data_json, bool tokens,
-                                                  int64_t width, int64_t classes, uint64_t seed);
+EBB_API EBB_NODISCARD ebb_status ebb_dataset_open(ebb_dataset **out, const char *data_json,
+                                                  bool tokens, int64_t width, int64_t classes,
+                                                  uint64_t seed);
 EBB_API EBB_NODISCARD ebb_status ebb_dataset_load(ebb_dataset *data);
 EBB_API void ebb_dataset_close(ebb_dataset *data); /* NULL is a no-op */
 EBB_API ebb_dataset_info ebb_dataset_info_get(const ebb_dataset *data);
 
 /* A loader yields batches in an order that is a pure function of (seed, epoch) for training (each
  * epoch a fresh permutation, the last batch of an epoch partial) and 0, 1, 2, ... for evaluation.
- * Its ring of prefetch + 1 batches (category input) is allocated by ebb_loader_new(); worker threads
- * fill it.  On a dry device no data is read and no thread started. */
+ * Its ring of prefetch + 1 batches (category input) is allocated by ebb_loader_new(); worker
+ * threads fill it.  On a dry device no data is read and no thread started.  The dataset is borrowed
+ * and must outlive it. */
 typedef struct ebb_loader ebb_loader;
 typedef struct ebb_loader_options {
     size_t struct_bytes;
@@ -77,18 +87,23 @@ typedef struct ebb_loader_options {
     int64_t first_batch;       /* training: index of the first batch (resume) */
     ebb_dtype dtype;           /* of sample inputs: F32 or F64 */
 } ebb_loader_options;
-EBB_API EBB_NODISCARD ebb_status ebb_loader_new(ebb_loader **out, ebb_context *ctx, ebb_dataset *data,
+EBB_API EBB_NODISCARD ebb_status ebb_loader_new(ebb_loader **out, ebb_context *ctx,
+                                                ebb_dataset *data,
                                                 const ebb_loader_options *options);
 EBB_API void ebb_loader_free(ebb_loader *loader); /* joins its threads; NULL is a no-op */
 /* The next batch: inputs and targets are borrowed views into the ring, valid until the next call.
  * *n_items: rows (smaller in an epoch's last batch).  *n_targets: targets that count.
- * Evaluation: *n_items 0 at the end of the pass. */
-EBB_API EBB_NODISCARD ebb_status ebb_loader_next(ebb_loader *loader, ebb_tensor **inputs, ebb_tensor **targets,
-                                                 int64_t *n_items, int64_t *n_targets);
-EBB_API void ebb_loader_rewind(ebb_loader *loader); /* evaluation: to the start of the pass */
+ * Evaluation: *n_items 0 at the end of the pass.  A batch's storages get a new version when they
+ * are given back, so that a graph which outlives its batch is found by backward.
+ * Errors: those of reading, as a worker found them; asking again gives the same error. */
+EBB_API EBB_NODISCARD ebb_status ebb_loader_next(ebb_loader *loader, ebb_tensor **inputs,
+                                                 ebb_tensor **targets, int64_t *n_items,
+                                                 int64_t *n_targets);
+/* Evaluation: to the start of the pass.  Training loaders stay where they are. */
+EBB_API void ebb_loader_rewind(ebb_loader *loader);
 /* Moves on by n batches without loading them (a dry run skips what repeats). */
 EBB_API void ebb_loader_skip(ebb_loader *loader, int64_t n_batches);
-EBB_API int64_t ebb_loader_batches(const ebb_loader *loader); /* per epoch, or per evaluation pass */
+EBB_API int64_t ebb_loader_batches(const ebb_loader *loader);  /* per epoch, or evaluation pass */
 EBB_API int64_t ebb_loader_position(const ebb_loader *loader); /* index of the next batch */
 
 EBB_END_DECLS

@@ -72,6 +72,8 @@ enum {
     EBB_OP_JOINT = 1u << 6,      /* backward computes all wanted gradients in one call */
     EBB_OP_GRAD_OVER_DOUT = 1u << 7, /* backward of input 0 may write din[0] over dout[0] when it is
                                     the last gradient computed (same shape and dtype) */
+    EBB_OP_GRAD_OVER_IN = 1u << 9,  /* likewise over the saved bytes of input 0, where nobody else
+                                    holds them */
     EBB_OP_NO_GRAD = 1u << 8     /* has no gradient at all (comparisons, conversions to integers) */
 };
 

@@ -19,14 +19,18 @@ typedef struct ebb_optim_options {
     double momentum; bool nesterov; /* sgd; Sutskever et al. 2013 in PyTorch's form */
 } ebb_optim_options;
 
-/* Reads the "optimizer" object of a config (its text); path starts messages. */
-EBB_API EBB_NODISCARD ebb_status ebb_optim_options_parse(ebb_optim_options *out, const char *json, const char *path);
+/* Reads the "optimizer" object of a config (its text); path starts messages.  Defaults: adamw,
+ * lr 1e-3, betas [0.9, 0.999], eps 1e-8, weight_decay 0, decay "matrices", momentum 0.  Keys of the
+ * other type are allowed and without effect, so that a config can vary the type. */
+EBB_API EBB_NODISCARD ebb_status ebb_optim_options_parse(ebb_optim_options *out, const char *json,
+                                                         const char *path);
 
 typedef struct ebb_optim ebb_optim;
 /* Allocates all state at once (category optimizer; zeros).  Params are retained; names are copied.
  * A tensor listed twice is updated once.  Params that need no gradient are skipped. */
-EBB_API EBB_NODISCARD ebb_status ebb_optim_new(ebb_optim **out, ebb_context *ctx, const ebb_named_tensor *params,
-                                               int n, const ebb_optim_options *options);
+EBB_API EBB_NODISCARD ebb_status ebb_optim_new(ebb_optim **out, ebb_context *ctx,
+                                               const ebb_named_tensor *params, int n,
+                                               const ebb_optim_options *options);
 EBB_API void ebb_optim_free(ebb_optim *optim);
 /* One update from ebb_grad() of each parameter with learning rate lr (a parameter without gradient is left
  * alone).  Gradients are not dropped.  Errors: ESTATE while ebb_gradients_valid() is false.
@@ -39,7 +43,8 @@ EBB_API int64_t ebb_optim_steps(const ebb_optim *optim);
  * max_norm / (norm + 1e-6), at most 1.  On dry devices *norm = 0. */
 EBB_API EBB_NODISCARD ebb_status ebb_optim_clip(ebb_optim *optim, double max_norm, double *norm);
 /* State as named tensors ("NAME.momentum"; "NAME.m", "NAME.v"; step in "optimizer.step" i64) for a file,
- * matched by name on load; extra or missing names are EFORMAT. */
+ * matched by name on load; extra or missing names are EFORMAT.  An error while loading changes
+ * nothing.  On a dry device save writes no file. */
 EBB_API EBB_NODISCARD ebb_status ebb_optim_save(const ebb_optim *optim, const char *path);
 EBB_API EBB_NODISCARD ebb_status ebb_optim_load(ebb_optim *optim, const char *path);
 
@@ -49,8 +54,10 @@ typedef struct ebb_schedule {
     int64_t steps;   /* total */
     double lr, min_lr;
 } ebb_schedule;
-EBB_API EBB_NODISCARD ebb_status ebb_schedule_parse(ebb_schedule *out, const char *json, const char *path);
-/* Learning rate of step 0, 1, ...; reaches min_lr at the last step. */
+EBB_API EBB_NODISCARD ebb_status ebb_schedule_parse(ebb_schedule *out, const char *json,
+                                                    const char *path);
+/* Learning rate of step 0, 1, ...; reaches min_lr at the last step and stays there.  constant
+ * ignores min_lr; where only one step follows the warm-up, that step has lr. */
 EBB_API double ebb_schedule_lr(const ebb_schedule *schedule, int64_t step);
 
 EBB_END_DECLS

@@ -14,7 +14,8 @@ enum { EBB_TABLE_COLUMNS = 16, EBB_TABLE_CELL_BYTES = 64 };
 typedef struct ebb_table ebb_table;
 /* A table with these column titles.  A title that begins with '>' is of a right-aligned column.
  * Owner: *out is the caller's.  Errors: EINVAL (n_columns outside 1..EBB_TABLE_COLUMNS), ENOMEM. */
-EBB_API EBB_NODISCARD ebb_status ebb_table_new(ebb_table **out, int n_columns, const char *const titles[]);
+EBB_API EBB_NODISCARD ebb_status ebb_table_new(ebb_table **out, int n_columns,
+                                               const char *const titles[]);
 EBB_API void ebb_table_free(ebb_table *table); /* NULL is a no-op */
 /* Adds a row; cells (as many as columns) are copied, longer ones cut.  Errors: ENOMEM. */
 EBB_API EBB_NODISCARD ebb_status ebb_table_row(ebb_table *table, const char *const cells[]);
@@ -37,9 +38,9 @@ EBB_API char *ebb_count_format(double count, char *buf, size_t buf_bytes);
 /* ---- the progress line ------------------------------------------------------------------- */
 
 typedef struct ebb_progress_line {
-    void *file;         /* FILE *; NULL: nothing is shown */
-    double last_ms;     /* when it was painted last */
-    int shown;          /* characters on the line now */
+    void *file;     /* FILE *; NULL: nothing is shown */
+    double last_ms; /* when it was painted last */
+    int shown;      /* characters on the line now */
 } ebb_progress_line;
 
 /* Paints step, loss, rate, memory now and peak, and time left over the line before; at most ten times
@@ -55,9 +56,9 @@ EBB_API const char *ebb_nearest_word(const char *word, const char *const words[]
 
 typedef struct ebb_build_info {
     const char *version, *compiler, *blas; /* "0.1.0", "gcc 12.2.0", "OpenBLAS 0.3.21 (...)" */
-    int cores;          /* of this process's affinity mask */
-    int checks;         /* the build's default level */
-    int n_ops;          /* built in */
+    int cores;                             /* of this process's affinity mask */
+    int checks;                            /* the build's default level */
+    int n_ops;                             /* built in */
 } ebb_build_info;
 EBB_API ebb_build_info ebb_build_info_get(void);
 

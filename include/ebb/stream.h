@@ -17,7 +17,8 @@ EBB_API EBB_NODISCARD ebb_status ebb_stream_new(ebb_stream **out, ebb_context *c
 EBB_API void ebb_stream_free(ebb_stream *stream); /* finishes its work first; NULL is a no-op */
 
 /* Gives work to the stream.  Errors: ENOMEM; then it was not taken. */
-EBB_API EBB_NODISCARD ebb_status ebb_stream_call(ebb_stream *stream, void (*work)(void *arg), void *arg);
+EBB_API EBB_NODISCARD ebb_status ebb_stream_call(ebb_stream *stream, void (*work)(void *arg),
+                                                 void *arg);
 /* Copies a contiguous tensor's bytes to `dst`, which has room for them, and records the stream.
  * Errors: EINVAL, ENOMEM. */
 EBB_API EBB_NODISCARD ebb_status ebb_stream_copy_out(ebb_stream *stream, void *dst, ebb_tensor *t);

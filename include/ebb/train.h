@@ -43,6 +43,8 @@ typedef struct ebb_train_options {
     const char *resume_dir;    /* NULL; else a run folder to go on from: weights, optimizer, generator and
                                   data order continue, so the losses are those of one straight run */
     bool hash_gradients;       /* fill gradients_sha256 */
+    /* After each micro-batch's forward, before its backward: what is saved can be looked at. */
+    void (*on_forward)(void *user, const ebb_context *ctx);
     void (*on_progress)(void *user, const ebb_progress *progress);
     void *user;
     bool (*stop)(void *user);  /* NULL; true: stop after this step */
@@ -54,6 +56,7 @@ typedef struct ebb_train_result {
     char device[32];
     int threads;
     int64_t steps, parameters;
+    int64_t micro_batch_items; /* tokens or samples of a whole micro-batch */
     double loss_first, loss_last, eval_loss, eval_accuracy;
     bool has_eval, has_accuracy, tokens;
     double step_ms;            /* median */

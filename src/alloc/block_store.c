@@ -49,5 +49,5 @@ void ebb__block_store_deinit(ebb__block_store *store)
         store->slabs = slab->next;
         ebb__free(slab);
     }
-    *store = (ebb__block_store){0};
+    *store = (ebb__block_store){ 0 };
 }

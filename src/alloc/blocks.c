@@ -5,7 +5,8 @@ static void count_inactive(ebb__pool *pool, const ebb__block *block, bool added)
 {
     if (!ebb__block_is_split(block) || block->segment->expandable) return;
     bool small = block->segment->kind == EBB__POOL_SMALL;
-    void (*count)(ebb__counters *, bool, ebb__counted, uint64_t) = added ? ebb__counters_add : ebb__counters_take;
+    void (*count)(ebb__counters *, bool, ebb__counted, uint64_t) =
+        added ? ebb__counters_add : ebb__counters_take;
     count(&pool->counters, small, EBB__COUNT_INACTIVE_SPLIT, 1);
     count(&pool->counters, small, EBB__COUNT_INACTIVE_SPLIT_BYTES, block->bytes);
 }
@@ -26,9 +27,15 @@ void ebb__block_from_tree(ebb__pool *pool, ebb__block *block)
 ebb__block *ebb__block_cut(ebb__pool *pool, ebb__block *block, size_t bytes)
 {
     ebb__block *rest = ebb__block_store_take(&pool->store);
-    *rest = (ebb__block){ .stream = block->stream, .bytes = block->bytes - bytes, .segment = block->segment,
-                          .segment_number = block->segment_number, .offset = block->offset + bytes,
-                          .unmapped = block->unmapped, .by_end = block->by_end, .prev = block, .next = block->next };
+    *rest = (ebb__block){ .stream = block->stream,
+                          .bytes = block->bytes - bytes,
+                          .segment = block->segment,
+                          .segment_number = block->segment_number,
+                          .offset = block->offset + bytes,
+                          .unmapped = block->unmapped,
+                          .by_end = block->by_end,
+                          .prev = block,
+                          .next = block->next };
     if (rest->next) rest->next->prev = rest;
     block->next = rest;
     block->bytes = bytes;

@@ -7,15 +7,21 @@
 #include "alloc/pool_state.h"
 
 static const char *const counted_names[EBB__N_COUNTED] = {
-    [EBB__COUNT_ALLOCATION] = "allocation",         [EBB__COUNT_ALLOCATED_BYTES] = "allocated_bytes",
-    [EBB__COUNT_SEGMENT] = "segment",               [EBB__COUNT_RESERVED_BYTES] = "reserved_bytes",
-    [EBB__COUNT_ACTIVE] = "active",                 [EBB__COUNT_ACTIVE_BYTES] = "active_bytes",
-    [EBB__COUNT_INACTIVE_SPLIT] = "inactive_split", [EBB__COUNT_INACTIVE_SPLIT_BYTES] = "inactive_split_bytes",
+    [EBB__COUNT_ALLOCATION] = "allocation",
+    [EBB__COUNT_ALLOCATED_BYTES] = "allocated_bytes",
+    [EBB__COUNT_SEGMENT] = "segment",
+    [EBB__COUNT_RESERVED_BYTES] = "reserved_bytes",
+    [EBB__COUNT_ACTIVE] = "active",
+    [EBB__COUNT_ACTIVE_BYTES] = "active_bytes",
+    [EBB__COUNT_INACTIVE_SPLIT] = "inactive_split",
+    [EBB__COUNT_INACTIVE_SPLIT_BYTES] = "inactive_split_bytes",
     [EBB__COUNT_REQUESTED_BYTES] = "requested_bytes",
 };
 
 static const char *const of_names[EBB__N_COUNTED_OF] = {
-    [EBB__OF_ALL] = "all", [EBB__OF_LARGE] = "large_pool", [EBB__OF_SMALL] = "small_pool",
+    [EBB__OF_ALL] = "all",
+    [EBB__OF_LARGE] = "large_pool",
+    [EBB__OF_SMALL] = "small_pool",
 };
 
 static void reset_peak(ebb__counter *counter) { counter->peak = counter->current; }
@@ -46,8 +52,14 @@ typedef struct emitter {
 
 static void emit_counter(const emitter *e, const char *name, const char *of, const ebb__counter *c)
 {
-    const struct { const char *name; uint64_t value; } values[] = {
-        { "current", c->current }, { "peak", c->peak }, { "allocated", c->allocated }, { "freed", c->freed },
+    const struct {
+        const char *name;
+        uint64_t value;
+    } values[] = {
+        { "current", c->current },
+        { "peak", c->peak },
+        { "allocated", c->allocated },
+        { "freed", c->freed },
     };
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         char key[96];
@@ -56,8 +68,8 @@ static void emit_counter(const emitter *e, const char *name, const char *of, con
     }
 }
 
-void ebb__pool_each_stat(const ebb__pool *pool, void (*emit)(void *user, const char *key, uint64_t value),
-                         void *user)
+void ebb__pool_each_stat(const ebb__pool *pool,
+                         void (*emit)(void *user, const char *key, uint64_t value), void *user)
 {
     ebb__pool_lock(pool);
     ebb__counters c = pool->counters;
@@ -69,13 +81,19 @@ void ebb__pool_each_stat(const ebb__pool *pool, void (*emit)(void *user, const c
             emit_counter(&e, counted_names[what], of_names[of], &c.of[of][what]);
     emit_counter(&e, "oversize_allocations", NULL, &c.oversize_allocations);
     emit_counter(&e, "oversize_segments", NULL, &c.oversize_segments);
-    const struct { const char *key; uint64_t value; } scalars[] = {
-        { "num_alloc_retries", c.n_retries },   { "num_ooms", c.n_ooms },
+    const struct {
+        const char *key;
+        uint64_t value;
+    } scalars[] = {
+        { "num_alloc_retries", c.n_retries },
+        { "num_ooms", c.n_ooms },
         { "num_sync_all_streams", c.n_sync_all_streams },
-        { "num_device_alloc", c.n_device_alloc }, { "num_device_free", c.n_device_free },
+        { "num_device_alloc", c.n_device_alloc },
+        { "num_device_free", c.n_device_free },
         { "max_split_size", max_split },
     };
-    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++) emit(user, scalars[i].key, scalars[i].value);
+    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
+        emit(user, scalars[i].key, scalars[i].value);
 }
 
 void ebb__pool_reset_accumulated(ebb__pool *pool)

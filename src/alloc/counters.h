@@ -6,14 +6,28 @@
 #include <ebb/types.h>
 
 typedef enum ebb__counted {
-    EBB__COUNT_ALLOCATION, EBB__COUNT_ALLOCATED_BYTES, EBB__COUNT_SEGMENT, EBB__COUNT_RESERVED_BYTES,
-    EBB__COUNT_ACTIVE, EBB__COUNT_ACTIVE_BYTES, EBB__COUNT_INACTIVE_SPLIT,
-    EBB__COUNT_INACTIVE_SPLIT_BYTES, EBB__COUNT_REQUESTED_BYTES, EBB__N_COUNTED
+    EBB__COUNT_ALLOCATION,
+    EBB__COUNT_ALLOCATED_BYTES,
+    EBB__COUNT_SEGMENT,
+    EBB__COUNT_RESERVED_BYTES,
+    EBB__COUNT_ACTIVE,
+    EBB__COUNT_ACTIVE_BYTES,
+    EBB__COUNT_INACTIVE_SPLIT,
+    EBB__COUNT_INACTIVE_SPLIT_BYTES,
+    EBB__COUNT_REQUESTED_BYTES,
+    EBB__N_COUNTED
 } ebb__counted;
 
-typedef enum ebb__counted_of { EBB__OF_ALL, EBB__OF_LARGE, EBB__OF_SMALL, EBB__N_COUNTED_OF } ebb__counted_of;
+typedef enum ebb__counted_of {
+    EBB__OF_ALL,
+    EBB__OF_LARGE,
+    EBB__OF_SMALL,
+    EBB__N_COUNTED_OF
+} ebb__counted_of;
 
-typedef struct ebb__counter { uint64_t current, peak, allocated, freed; } ebb__counter;
+typedef struct ebb__counter {
+    uint64_t current, peak, allocated, freed;
+} ebb__counter;
 
 typedef struct ebb__counters {
     ebb__counter of[EBB__N_COUNTED_OF][EBB__N_COUNTED];

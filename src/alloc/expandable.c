@@ -36,7 +36,8 @@ static void count_change(ebb__pool *pool, ebb__segment *s, size_t offset, size_t
 {
     s->mapped_bytes += mapped ? bytes : (size_t)0 - bytes;
     ebb__ledger_memory(pool, s, bytes, mapped);
-    EBB__TRACE(pool, memory, mapped ? EBB__ACT_SEGMENT_MAP : EBB__ACT_SEGMENT_UNMAP, s, offset, bytes);
+    EBB__TRACE(pool, memory, mapped ? EBB__ACT_SEGMENT_MAP : EBB__ACT_SEGMENT_UNMAP, s, offset,
+               bytes);
     if (mapped && pool->watched) ebb__guard_memory_new(pool, s->base + offset, bytes);
 }
 
@@ -102,8 +103,13 @@ static ebb_status new_segment(ebb__pool *pool, ebb__block **out, const ebb__requ
         ebb__free(s);
         return EBB_OK;
     }
-    *s = (ebb__segment){ .pool = pool, .number = ++pool->last_number, .base = base, .bytes = bytes,
-                         .stream = request->stream, .kind = request->kind, .expandable = true };
+    *s = (ebb__segment){ .pool = pool,
+                         .number = ++pool->last_number,
+                         .base = base,
+                         .bytes = bytes,
+                         .stream = request->stream,
+                         .kind = request->kind,
+                         .expandable = true };
     *out = ebb__block_store_take(&pool->store);
     ebb__segment_link(pool, s, *out);
     ebb__ledger_memory(pool, s, 0, true);
@@ -121,8 +127,8 @@ static void end_segment(ebb__pool *pool, ebb__segment *s)
 
 /* The last free block with whole pages outside [low, high) of segment `keep`, from the newest segment
  * and the highest addresses on, so that what is in use gathers below. */
-static ebb__block *find_spare_pages(const ebb__pool *pool, const ebb__request *request, const ebb__segment *keep,
-                                    size_t low, size_t high)
+static ebb__block *find_spare_pages(const ebb__pool *pool, const ebb__request *request,
+                                    const ebb__segment *keep, size_t low, size_t high)
 {
     for (const ebb__segment *s = pool->last_segment; s; s = s->prev) {
         ebb__block *found = NULL;

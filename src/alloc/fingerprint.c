@@ -17,7 +17,8 @@ uint64_t ebb__pool_fingerprint(const ebb__pool *pool)
     for (const ebb__segment *s = pool->first_segment; s; s = s->next) {
         hash = mix(mix(mix(hash, s->bytes), (uint64_t)(uint32_t)s->stream), (uint64_t)s->kind);
         for (const ebb__block *b = s->first; b; b = b->next) {
-            hash = mix(hash, b->bytes | (uint64_t)b->used | (uint64_t)b->unmapped << 1 | (uint64_t)b->released << 2);
+            hash = mix(hash, b->bytes | (uint64_t)b->used | (uint64_t)b->unmapped << 1 |
+                                 (uint64_t)b->released << 2);
             if (b->used) hash = mix(mix(hash, b->requested), (uint64_t)b->owner.category);
         }
     }

@@ -25,10 +25,7 @@ static bool is_before(const ebb__block *a, const ebb__block *b)
     return a->offset < b->offset;
 }
 
-static int height(const ebb__block *block)
-{
-    return block ? block->height : 0;
-}
+static int height(const ebb__block *block) { return block ? block->height : 0; }
 
 static void update_height(ebb__block *block)
 {
@@ -39,8 +36,10 @@ static void update_height(ebb__block *block)
 static void replace_child(ebb__block **root, ebb__block *parent, const ebb__block *old,
                           ebb__block *with)
 {
-    if (!parent) *root = with;
-    else parent->child[parent->child[1] == old] = with;
+    if (!parent)
+        *root = with;
+    else
+        parent->child[parent->child[1] == old] = with;
     if (with) with->parent = parent;
 }
 
@@ -119,8 +118,10 @@ void ebb__free_tree_remove(ebb__free_tree *tree, ebb__block *block)
 {
     int bin = bin_of(key(block));
     ebb__block *lowered = block->parent, **root = &tree->root[bin];
-    if (block->child[0] && block->child[1]) lowered = replace_by_successor(root, block);
-    else replace_child(root, block->parent, block, block->child[block->child[0] == NULL]);
+    if (block->child[0] && block->child[1])
+        lowered = replace_by_successor(root, block);
+    else
+        replace_child(root, block->parent, block, block->child[block->child[0] == NULL]);
     tree->n_blocks--;
     if (!*root) tree->filled[bin / 64] &= ~((uint64_t)1 << bin % 64);
     rebalance(root, lowered);
@@ -170,10 +171,7 @@ static ebb__block *first_from(const ebb__free_tree *tree, int bin)
     return bin < EBB__N_BINS ? lowest(tree->root[bin]) : NULL;
 }
 
-ebb__block *ebb__free_tree_first(const ebb__free_tree *tree)
-{
-    return first_from(tree, 0);
-}
+ebb__block *ebb__free_tree_first(const ebb__free_tree *tree) { return first_from(tree, 0); }
 
 ebb__block *ebb__free_tree_next(const ebb__free_tree *tree, const ebb__block *block)
 {
@@ -188,7 +186,9 @@ static int64_t count_valid(const ebb__block *block, const ebb__block *parent, in
 {
     if (!block) return 0;
     int left = height(block->child[0]), right = height(block->child[1]);
-    if (bin_of(key(block)) != bin || block->parent != parent || left - right > 1 || right - left > 1) return -1;
+    if (bin_of(key(block)) != bin || block->parent != parent || left - right > 1 ||
+        right - left > 1)
+        return -1;
     if (block->height != 1 + (left > right ? left : right)) return -1;
     int64_t n_left = count_valid(block->child[0], block, bin);
     int64_t n_right = n_left < 0 ? -1 : count_valid(block->child[1], block, bin);
@@ -198,7 +198,8 @@ static int64_t count_valid(const ebb__block *block, const ebb__block *parent, in
 static bool is_in_order(const ebb__free_tree *tree)
 {
     const ebb__block *last = NULL;
-    for (const ebb__block *at = ebb__free_tree_first(tree); at; at = ebb__free_tree_next(tree, at)) {
+    for (const ebb__block *at = ebb__free_tree_first(tree); at;
+         at = ebb__free_tree_next(tree, at)) {
         if (last && bin_of(key(last)) == bin_of(key(at)) && !is_before(last, at)) return false;
         last = at;
     }

@@ -17,12 +17,12 @@
 
 #ifdef EBB_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
-#define HAS_POISON true
-#define POISON(p, bytes) ASAN_POISON_MEMORY_REGION(p, bytes)
+#define HAS_POISON         true
+#define POISON(p, bytes)   ASAN_POISON_MEMORY_REGION(p, bytes)
 #define UNPOISON(p, bytes) ASAN_UNPOISON_MEMORY_REGION(p, bytes)
 #else
-#define HAS_POISON false
-#define POISON(p, bytes) ((void)(p), (void)(bytes))
+#define HAS_POISON         false
+#define POISON(p, bytes)   ((void)(p), (void)(bytes))
 #define UNPOISON(p, bytes) ((void)(p), (void)(bytes))
 #endif
 
@@ -64,10 +64,7 @@ void ebb__guard_memory_new(const ebb__pool *pool, unsigned char *base, size_t by
     POISON(base, bytes);
 }
 
-void ebb__guard_memory_end(unsigned char *base, size_t bytes)
-{
-    UNPOISON(base, bytes);
-}
+void ebb__guard_memory_end(unsigned char *base, size_t bytes) { UNPOISON(base, bytes); }
 
 static void assert_untouched(const ebb__block *block)
 {

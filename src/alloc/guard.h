@@ -19,6 +19,6 @@ void ebb__guard_memory_new(const ebb__pool *pool, unsigned char *base, size_t by
 void ebb__guard_memory_end(unsigned char *base, size_t bytes);
 void ebb__guard_take(const ebb__pool *pool, const ebb__block *block);
 void ebb__guard_release(const ebb__pool *pool, const ebb__block *block); /* asserts the tail */
-void ebb__guard_free(const ebb__pool *pool, const ebb__block *block);    /* no stream reads it now */
+void ebb__guard_free(const ebb__pool *pool, const ebb__block *block); /* no stream reads it now */
 
 #endif

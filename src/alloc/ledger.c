@@ -22,8 +22,10 @@ const char *ebb_category_name(ebb_category category)
 char *ebb__owner_describe(const ebb__owner *owner, char *buf, size_t buf_bytes)
 {
     const char *what = owner->op ? owner->op : ebb_category_name(owner->category);
-    if (owner->scope) snprintf(buf, buf_bytes, "%s (%s)", what, owner->scope);
-    else snprintf(buf, buf_bytes, "%s", what);
+    if (owner->scope)
+        snprintf(buf, buf_bytes, "%s (%s)", what, owner->scope);
+    else
+        snprintf(buf, buf_bytes, "%s", what);
     return buf;
 }
 

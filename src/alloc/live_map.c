@@ -8,14 +8,16 @@ static ebb__live_entry *find(const ebb__live_map *map, uint64_t segment, size_t 
 {
     uint64_t hash = (segment * 0x9E3779B97F4A7C15u) ^ (offset / 512 * 0xC2B2AE3D27D4EB4Fu);
     size_t at = (size_t)(hash ^ hash >> 32) & (map->capacity - 1);
-    while (map->entries[at].segment && (map->entries[at].segment != segment || map->entries[at].offset != offset))
+    while (map->entries[at].segment &&
+           (map->entries[at].segment != segment || map->entries[at].offset != offset))
         at = (at + 1) & (map->capacity - 1);
     return &map->entries[at];
 }
 
 static ebb_status grow(ebb__live_map *map)
 {
-    ebb__live_map larger = { .capacity = map->capacity ? 2 * map->capacity : 256, .n_used = map->n_used };
+    ebb__live_map larger = { .capacity = map->capacity ? 2 * map->capacity : 256,
+                             .n_used = map->n_used };
     larger.entries = ebb__calloc(larger.capacity, sizeof *larger.entries);
     if (!larger.entries) return EBB_ENOMEM;
     for (size_t i = 0; i < map->capacity; i++) {
@@ -58,5 +60,5 @@ size_t ebb__live_map_take(ebb__live_map *map, uint64_t segment, size_t offset)
 void ebb__live_map_deinit(ebb__live_map *map)
 {
     ebb__free(map->entries);
-    *map = (ebb__live_map){0};
+    *map = (ebb__live_map){ 0 };
 }

@@ -5,9 +5,9 @@
 #include <ebb/status.h>
 
 typedef struct ebb__live_entry {
-    uint64_t segment;   /* 0: never used */
+    uint64_t segment; /* 0: never used */
     size_t offset;
-    size_t value;       /* SIZE_MAX: gone */
+    size_t value; /* SIZE_MAX: gone */
 } ebb__live_entry;
 
 /* Zero is an empty map. */
@@ -16,7 +16,8 @@ typedef struct ebb__live_map {
     size_t capacity, n_used; /* capacity: a power of 2 */
 } ebb__live_map;
 
-EBB_NODISCARD ebb_status ebb__live_map_set(ebb__live_map *map, uint64_t segment, size_t offset, size_t value);
+EBB_NODISCARD ebb_status ebb__live_map_set(ebb__live_map *map, uint64_t segment, size_t offset,
+                                           size_t value);
 /* Takes the value out; SIZE_MAX: there was none. */
 size_t ebb__live_map_take(ebb__live_map *map, uint64_t segment, size_t offset);
 size_t ebb__live_map_get(const ebb__live_map *map, uint64_t segment, size_t offset);

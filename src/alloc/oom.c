@@ -82,11 +82,16 @@ static void take_survey(survey *s, const ebb__pool *pool, int stream)
     s->largest_free_bytes = s->waiting_bytes = 0;
     for (const ebb__segment *at = pool->first_segment; at; at = at->next)
         for (const ebb__block *b = at->first; b; b = b->next) {
-            if (b->released) s->waiting_bytes += b->bytes;
-            else if (b->used) count_live(s, b);
-            else if (b->unmapped) continue;
-            else if (b->stream != stream) count_stranded(s, b);
-            else if (b->bytes > s->largest_free_bytes) s->largest_free_bytes = b->bytes;
+            if (b->released)
+                s->waiting_bytes += b->bytes;
+            else if (b->used)
+                count_live(s, b);
+            else if (b->unmapped)
+                continue;
+            else if (b->stream != stream)
+                count_stranded(s, b);
+            else if (b->bytes > s->largest_free_bytes)
+                s->largest_free_bytes = b->bytes;
         }
 }
 
@@ -108,8 +113,10 @@ static int sort_largest(survey *s)
 static void add_request(text *t, const ebb__request *request)
 {
     char who[160];
-    if (request->rounded) add_size(t, "out of memory: tried to allocate ", request->requested);
-    else add(t, "out of memory: tried to allocate %zu bytes", request->requested);
+    if (request->rounded)
+        add_size(t, "out of memory: tried to allocate ", request->requested);
+    else
+        add(t, "out of memory: tried to allocate %zu bytes", request->requested);
     add(t, " for %s", ebb__owner_describe(request->owner, who, sizeof who));
 }
 
@@ -118,8 +125,10 @@ static void add_totals(text *t, const ebb__pool *pool, const ebb__request *reque
     add_size(t, "; ", pool->stats.allocated_bytes);
     add_size(t, " allocated, ", pool->stats.reserved_bytes);
     add(t, " reserved, ");
-    if (pool->limit_bytes) add_size(t, "limit ", pool->limit_bytes);
-    else add(t, "no limit");
+    if (pool->limit_bytes)
+        add_size(t, "limit ", pool->limit_bytes);
+    else
+        add(t, "no limit");
     if (request->segment_bytes == 0) return;
     bool limited = !ebb__pool_has_room(pool, request->segment_bytes);
     add(t, limited ? " leaves no room for a segment of " : ", the system refused a segment of ");

@@ -85,7 +85,8 @@ static bool set_interval(uint16_t *intervals, char *entry, int *last)
         *last = EBB__N_ROUNDING_INTERVALS;
         return true;
     }
-    if (!read_whole(entry, 1L << (EBB__N_ROUNDING_INTERVALS - 1), &mb) || !is_power_of_2(mb)) return false;
+    if (!read_whole(entry, 1L << (EBB__N_ROUNDING_INTERVALS - 1), &mb) || !is_power_of_2(mb))
+        return false;
     int at = 63 - __builtin_clzll((unsigned long long)mb);
     if (at <= *last) return false;
     fill(intervals, *last < 0 ? 0 : at, at + 1, divisions);
@@ -95,7 +96,7 @@ static bool set_interval(uint16_t *intervals, char *entry, int *last)
 
 static bool set_divisions(void *field, const char *value)
 {
-    uint16_t intervals[EBB__N_ROUNDING_INTERVALS] = {0};
+    uint16_t intervals[EBB__N_ROUNDING_INTERVALS] = { 0 };
     size_t length = strlen(value);
     long divisions;
     if (value[0] != '[') {
@@ -117,17 +118,20 @@ static bool set_divisions(void *field, const char *value)
 
 /* ---- keys -------------------------------------------------------------------------------- */
 
-#define MB "a whole number of MiB"
+#define MB         "a whole number of MiB"
 #define AT(member) offsetof(ebb__alloc_options, member)
 static const key keys[] = {
     { "deferred_release_mb", MB, set_mb, AT(deferred_release_bytes) },
     { "expandable_segments", "True or False", set_bool, AT(expandable_segments) },
-    { "garbage_collection_threshold", "above 0 and below 1", set_fraction, AT(garbage_collection_threshold) },
+    { "garbage_collection_threshold", "above 0 and below 1", set_fraction,
+      AT(garbage_collection_threshold) },
     { "max_non_split_rounding_mb", MB, set_mb, AT(max_non_split_rounding_bytes) },
     { "max_split_size_mb", MB " from 20", set_split_mb, AT(max_split_bytes) },
     { "offset_plan", "True or False", set_bool, AT(offset_plan) },
-    { "roundup_power2_divisions", "a power of 2 up to 32768, or [256:1,512:2,>:4] with powers of 2, sizes in MiB "
-      "growing", set_divisions, AT(roundup_power2_divisions) },
+    { "roundup_power2_divisions",
+      "a power of 2 up to 32768, or [256:1,512:2,>:4] with powers of 2, sizes in MiB "
+      "growing",
+      set_divisions, AT(roundup_power2_divisions) },
 };
 enum { N_KEYS = sizeof keys / sizeof *keys };
 #undef AT
@@ -149,17 +153,19 @@ static ebb_status unknown_key(const char *name, const char *where)
     }
     const char *near = ebb__nearest(name, names, N_KEYS);
     if (near)
-        return ebb_fail(EBB_EINVAL, "%s: unknown key \"%s\"; did you mean \"%s\"? There are: %s", where, name,
-                        near, all);
+        return ebb_fail(EBB_EINVAL, "%s: unknown key \"%s\"; did you mean \"%s\"? There are: %s",
+                        where, name, near, all);
     return ebb_fail(EBB_EINVAL, "%s: unknown key \"%s\"; there are: %s", where, name, all);
 }
 
-static ebb_status set_key(ebb__alloc_options *options, const char *name, const char *value, const char *where)
+static ebb_status set_key(ebb__alloc_options *options, const char *name, const char *value,
+                          const char *where)
 {
     for (int i = 0; i < N_KEYS; i++) {
         if (strcmp(keys[i].name, name) != 0) continue;
         if (keys[i].set((char *)options + keys[i].offset, value)) return EBB_OK;
-        return ebb_fail(EBB_EINVAL, "%s: %s is \"%s\"; allowed: %s", where, name, value, keys[i].allowed);
+        return ebb_fail(EBB_EINVAL, "%s: %s is \"%s\"; allowed: %s", where, name, value,
+                        keys[i].allowed);
     }
     return unknown_key(name, where);
 }
@@ -182,7 +188,8 @@ static const char *copy_until(char *out, size_t bytes, const char *text, const c
     return text;
 }
 
-ebb_status ebb__alloc_options_parse(ebb__alloc_options *options, const char *text, const char *where)
+ebb_status ebb__alloc_options_parse(ebb__alloc_options *options, const char *text,
+                                    const char *where)
 {
     ebb__alloc_options o = *options;
     while (text && *text) {
@@ -190,7 +197,9 @@ ebb_status ebb__alloc_options_parse(ebb__alloc_options *options, const char *tex
         const char *at = copy_until(name, sizeof name, text, ":,");
         if (at && *at != ':') at = NULL;
         if (at) at = copy_until(value, sizeof value, at + 1, ",");
-        if (!at) return ebb_fail(EBB_EINVAL, "%s: expected key:value,key:value at \"%.60s\"", where, text);
+        if (!at)
+            return ebb_fail(EBB_EINVAL, "%s: expected key:value,key:value at \"%.60s\"", where,
+                            text);
         ebb_status status = set_key(&o, name, value, where);
         if (status != EBB_OK) return status;
         text = *at == ',' ? at + 1 : at;
@@ -202,13 +211,17 @@ ebb_status ebb__alloc_options_parse(ebb__alloc_options *options, const char *tex
 static bool format_value(char *out, size_t bytes, const cJSON *item)
 {
     int n = -1;
-    if (cJSON_IsBool(item)) n = snprintf(out, bytes, "%s", cJSON_IsTrue(item) ? "True" : "False");
-    else if (cJSON_IsNumber(item)) n = snprintf(out, bytes, "%.17g", item->valuedouble);
-    else if (cJSON_IsString(item)) n = snprintf(out, bytes, "%s", item->valuestring);
+    if (cJSON_IsBool(item))
+        n = snprintf(out, bytes, "%s", cJSON_IsTrue(item) ? "True" : "False");
+    else if (cJSON_IsNumber(item))
+        n = snprintf(out, bytes, "%.17g", item->valuedouble);
+    else if (cJSON_IsString(item))
+        n = snprintf(out, bytes, "%s", item->valuestring);
     return n > 0 && (size_t)n < bytes;
 }
 
-ebb_status ebb__alloc_options_from_json(char *text, size_t text_bytes, const cJSON *object, const char *where)
+ebb_status ebb__alloc_options_from_json(char *text, size_t text_bytes, const cJSON *object,
+                                        const char *where)
 {
     ebb__alloc_options checked = ebb__alloc_options_default();
     size_t used = 0;
@@ -216,11 +229,14 @@ ebb_status ebb__alloc_options_from_json(char *text, size_t text_bytes, const cJS
     for (const cJSON *item = object ? object->child : NULL; item; item = item->next) {
         char value[VALUE_BYTES];
         if (!format_value(value, sizeof value, item))
-            return ebb_fail(EBB_EINVAL, "%s.%.60s: expected a number, a string or a boolean", where, item->string);
+            return ebb_fail(EBB_EINVAL, "%s.%.60s: expected a number, a string or a boolean", where,
+                            item->string);
         ebb_status status = set_key(&checked, item->string, value, where);
         if (status != EBB_OK) return status;
-        int n = snprintf(text + used, text_bytes - used, "%s%s:%s", used ? "," : "", item->string, value);
-        if (n < 0 || (size_t)n >= text_bytes - used) return ebb_fail(EBB_EINVAL, "%s: too long", where);
+        int n = snprintf(text + used, text_bytes - used, "%s%s:%s", used ? "," : "", item->string,
+                         value);
+        if (n < 0 || (size_t)n >= text_bytes - used)
+            return ebb_fail(EBB_EINVAL, "%s: too long", where);
         used += (size_t)n;
     }
     return EBB_OK;

@@ -16,9 +16,9 @@ typedef struct ebb__alloc_options {
     size_t max_non_split_rounding_bytes; /* how much larger than asked for such a block may be */
     double garbage_collection_threshold; /* of the limit; 0: off */
     bool expandable_segments;
-    bool offset_plan;                    /* the training loop makes a plan from a dry run */
+    bool offset_plan; /* the training loop makes a plan from a dry run */
     uint16_t roundup_power2_divisions[EBB__N_ROUNDING_INTERVALS]; /* 0 or 1: off */
-    size_t deferred_release_bytes;       /* freed bytes that wait to be freed together; 0: none wait */
+    size_t deferred_release_bytes; /* freed bytes that wait to be freed together; 0: none wait */
 } ebb__alloc_options;
 
 ebb__alloc_options ebb__alloc_options_default(void);
@@ -32,6 +32,7 @@ EBB_NODISCARD ebb_status ebb__alloc_options_parse(ebb__alloc_options *options, c
 /* Writes an object's members as "key:value,..." and checks them.  `where`: its JSON path.
  * Errors: EINVAL. */
 EBB_NODISCARD ebb_status ebb__alloc_options_from_json(char *text, size_t text_bytes,
-                                                      const struct cJSON *object, const char *where);
+                                                      const struct cJSON *object,
+                                                      const char *where);
 
 #endif

@@ -9,17 +9,17 @@
 #include "core/mem.h"
 
 typedef struct alive {
-    ebb__event event;            /* its allocation; the category follows later moves */
-    bool gone;                   /* freed before the peak */
-    bool freed;                  /* after it: during `phase`, by `node` */
+    ebb__event event; /* its allocation; the category follows later moves */
+    bool gone;        /* freed before the peak */
+    bool freed;       /* after it: during `phase`, by `node` */
     ebb__owner by;
 } alive;
 
 typedef struct survey {
-    ebb__live_map map;           /* to an index of blocks */
+    ebb__live_map map; /* to an index of blocks */
     alive *blocks;
     size_t n, cap;
-    ebb__owner running;          /* phase, and node in a backward */
+    ebb__owner running; /* phase, and node in a backward */
 } survey;
 
 static void find_peak(ebb__peak_table *table, const ebb__pool *pool)
@@ -27,8 +27,10 @@ static void find_peak(ebb__peak_table *table, const ebb__pool *pool)
     ebb__event e;
     size_t sum = 0;
     for (size_t i = 0; ebb__trace_get(pool, i, &e); i++) {
-        if (e.action == EBB__ACT_ALLOC) sum += e.bytes;
-        else if (e.action == EBB__ACT_FREE_REQUESTED) sum -= e.bytes;
+        if (e.action == EBB__ACT_ALLOC)
+            sum += e.bytes;
+        else if (e.action == EBB__ACT_FREE_REQUESTED)
+            sum -= e.bytes;
         if (sum <= table->bytes) continue;
         table->bytes = sum;
         table->event = i;
@@ -79,11 +81,14 @@ static ebb__peak_row *row_of(ebb__peak_table *table, const ebb__owner *owner)
 {
     for (size_t i = 0; i < table->n_rows; i++) {
         ebb__peak_row *row = &table->rows[i];
-        if (row->category == owner->category && same_text(row->op, owner->op) && same_text(row->scope, owner->scope))
+        if (row->category == owner->category && same_text(row->op, owner->op) &&
+            same_text(row->scope, owner->scope))
             return row;
     }
     ebb__peak_row *row = &table->rows[table->n_rows++];
-    *row = (ebb__peak_row){ .category = owner->category, .op = owner->op, .scope = owner->scope, .freed = true };
+    *row = (ebb__peak_row){
+        .category = owner->category, .op = owner->op, .scope = owner->scope, .freed = true
+    };
     return row;
 }
 
@@ -128,21 +133,24 @@ ebb_status ebb__peak_table_new(ebb__peak_table *out, const ebb__pool *pool)
 {
     uint64_t dropped = 0;
     if (ebb__trace_count(pool, &dropped) == 0 || dropped)
-        return ebb_fail(EBB_ESTATE, "peak table: it needs a trace without gaps; %llu events were dropped",
+        return ebb_fail(EBB_ESTATE,
+                        "peak table: it needs a trace without gaps; %llu events were dropped",
                         (unsigned long long)dropped);
-    ebb__peak_table table = {0};
-    survey s = {0};
+    ebb__peak_table table = { 0 };
+    survey s = { 0 };
     find_peak(&table, pool);
     ebb_status status = fill(&table, &s, pool);
     ebb__live_map_deinit(&s.map);
     ebb__free(s.blocks);
-    if (status == EBB_OK) *out = table;
-    else ebb__peak_table_deinit(&table);
+    if (status == EBB_OK)
+        *out = table;
+    else
+        ebb__peak_table_deinit(&table);
     return status;
 }
 
 void ebb__peak_table_deinit(ebb__peak_table *table)
 {
     ebb__free(table->rows);
-    *table = (ebb__peak_table){0};
+    *table = (ebb__peak_table){ 0 };
 }

@@ -7,7 +7,7 @@
 
 typedef struct ebb__peak_row {
     ebb_category category;
-    const char *op, *scope;      /* of the owners; NULL: none; borrowed as in the trace */
+    const char *op, *scope; /* of the owners; NULL: none; borrowed as in the trace */
     size_t bytes, n_blocks;
     /* The last of these blocks to go was freed during the backward of this node; 0 and NULL: at
      * another time, `freed_phase`, or not within the trace. */
@@ -18,10 +18,10 @@ typedef struct ebb__peak_row {
 } ebb__peak_row;
 
 typedef struct ebb__peak_table {
-    ebb__peak_row *rows;         /* one per (category, op, scope), largest first */
+    ebb__peak_row *rows; /* one per (category, op, scope), largest first */
     size_t n_rows;
-    size_t bytes;                /* of all rows: the trace's largest sum of allocated blocks */
-    size_t event;                /* index of the event that reached it */
+    size_t bytes; /* of all rows: the trace's largest sum of allocated blocks */
+    size_t event; /* index of the event that reached it */
     uint64_t time_ns;
     ebb__phase phase;
 } ebb__peak_table;

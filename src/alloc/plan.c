@@ -12,12 +12,12 @@ enum { KIND_CHARS = 24, LOOK_AHEAD = 8 };
 
 typedef struct unit {
     char kind[KIND_CHARS];
-    size_t first, n;           /* of the plan's blocks */
-    size_t nth;                /* of its kind */
+    size_t first, n; /* of the plan's blocks */
+    size_t nth;      /* of its kind */
 } unit;
 
 struct ebb__plan {
-    ebb__planned *blocks;      /* in order of allocation */
+    ebb__planned *blocks; /* in order of allocation */
     size_t n_blocks, cap_blocks;
     unit *units;
     size_t n_units, cap_units;
@@ -35,7 +35,8 @@ static size_t count_of_kind(const ebb__plan *plan, const char *kind)
 
 static ebb_status add_unit(ebb__plan *plan, const char *kind)
 {
-    ebb_status status = ebb__grow(&plan->units, &plan->cap_units, plan->n_units + 1, sizeof *plan->units);
+    ebb_status status =
+        ebb__grow(&plan->units, &plan->cap_units, plan->n_units + 1, sizeof *plan->units);
     if (status != EBB_OK) return status;
     unit u = { .first = plan->n_blocks, .nth = 0 };
     snprintf(u.kind, sizeof u.kind, "%s", kind);
@@ -54,8 +55,10 @@ typedef struct reader {
 static ebb_status add_block(reader *r, const ebb__event *event, size_t at)
 {
     ebb__plan *plan = r->plan;
-    ebb_status status = ebb__grow(&plan->blocks, &plan->cap_blocks, plan->n_blocks + 1, sizeof *plan->blocks);
-    if (status == EBB_OK) status = ebb__live_map_set(&r->live, event->segment, event->offset, plan->n_blocks);
+    ebb_status status =
+        ebb__grow(&plan->blocks, &plan->cap_blocks, plan->n_blocks + 1, sizeof *plan->blocks);
+    if (status == EBB_OK)
+        status = ebb__live_map_set(&r->live, event->segment, event->offset, plan->n_blocks);
     if (status != EBB_OK) return status;
     size_t bytes = ebb__request_make(r->pool, event->requested, event->stream, NULL).rounded;
     plan->blocks[plan->n_blocks++] = (ebb__planned){ .bytes = bytes, .begin = at, .end = SIZE_MAX };
@@ -95,13 +98,17 @@ ebb_status ebb__plan_from_trace(ebb__plan **out, const ebb__pool *pool)
     if (!pool->trace.ring) return ebb_fail(EBB_ESTATE, "offset plan: no trace was kept");
     ebb__trace_count(pool, &dropped);
     if (dropped)
-        return ebb_fail(EBB_ESTATE, "offset plan: the trace has dropped %llu events", (unsigned long long)dropped);
+        return ebb_fail(EBB_ESTATE, "offset plan: the trace has dropped %llu events",
+                        (unsigned long long)dropped);
     ebb__plan *plan = ebb__calloc(1, sizeof *plan);
     if (!plan) return EBB_ENOMEM;
     ebb_status status = read_trace(plan, pool);
-    if (status == EBB_OK) status = ebb__plan_pack(plan->blocks, plan->n_blocks, plan->live_bytes, &plan->bytes);
-    if (status == EBB_OK) *out = plan;
-    else ebb__plan_free(plan);
+    if (status == EBB_OK)
+        status = ebb__plan_pack(plan->blocks, plan->n_blocks, plan->live_bytes, &plan->bytes);
+    if (status == EBB_OK)
+        *out = plan;
+    else
+        ebb__plan_free(plan);
     return status;
 }
 
@@ -120,9 +127,9 @@ size_t ebb__plan_live_bytes(const ebb__plan *plan) { return plan->live_bytes; }
 
 struct ebb__plan_state {
     ebb__plan *plan;
-    ebb__segment *arena;       /* NULL: the plan is empty */
-    size_t *seen;              /* units of the kind of unit i that have begun */
-    size_t next, end;          /* of the plan's blocks: what is expected */
+    ebb__segment *arena; /* NULL: the plan is empty */
+    size_t *seen;        /* units of the kind of unit i that have begun */
+    size_t next, end;    /* of the plan's blocks: what is expected */
     uint64_t followed, left;
 };
 
@@ -174,8 +181,10 @@ static ebb_status add_arena(ebb__pool *pool, struct ebb__plan_state *state)
     if (status == EBB_OK) status = ebb__segment_add(pool, &block, &request);
     if (status != EBB_OK) return status;
     if (!block)
-        return ebb_fail(EBB_ENOMEM, "out of memory: an offset plan's arena of %zu bytes does not fit; limit %zu",
-                        request.segment_bytes, pool->limit_bytes);
+        return ebb_fail(
+            EBB_ENOMEM,
+            "out of memory: an offset plan's arena of %zu bytes does not fit; limit %zu",
+            request.segment_bytes, pool->limit_bytes);
     state->arena = block->segment;
     ebb__block_to_tree(pool, block);
     return EBB_OK;
@@ -240,7 +249,8 @@ ebb__block *ebb__plan_take(ebb__pool *pool, const ebb__request *request)
     const ebb__planned *planned = expected(state, request);
     ebb__block *block = NULL;
     if (planned)
-        block = ebb__free_tree_find(&pool->free[EBB__POOL_PLAN], 0, planned->offset + planned->bytes);
+        block =
+            ebb__free_tree_find(&pool->free[EBB__POOL_PLAN], 0, planned->offset + planned->bytes);
     if (!block || block->offset > planned->offset) {
         state->left++;
         return NULL;

@@ -16,7 +16,7 @@ typedef struct ebb__plan ebb__plan;
 
 typedef struct ebb__planned {
     size_t bytes, offset;
-    size_t begin, end;         /* lives during [begin, end) of the trace's events; SIZE_MAX: to the end */
+    size_t begin, end; /* lives during [begin, end) of the trace's events; SIZE_MAX: to the end */
 } ebb__planned;
 
 /* Reads the trace that `pool` keeps.  Owner: *out is the caller's; ebb__plan_free().
@@ -34,7 +34,8 @@ void ebb__pool_plan_use(const ebb__pool *pool, uint64_t *followed, uint64_t *lef
 
 /* plan_pack.c: gives every block an offset, so that blocks alive together do not overlap, in *bytes
  * bytes; live_bytes, the largest sum alive together, is the least that can be.  Errors: ENOMEM. */
-EBB_NODISCARD ebb_status ebb__plan_pack(ebb__planned *blocks, size_t n, size_t live_bytes, size_t *bytes);
+EBB_NODISCARD ebb_status ebb__plan_pack(ebb__planned *blocks, size_t n, size_t live_bytes,
+                                        size_t *bytes);
 
 /* ---- for the pool, with the lock held ---------------------------------------------------- */
 /* A free block of the arena, out of its tree, at the planned offset; NULL: none.  Uses a spare struct. */

@@ -17,7 +17,8 @@ static bool lives_together(const ebb__planned *a, const ebb__planned *b)
 }
 
 /* placed[0 .. n): indices by offset.  Finds the lowest gap and returns its offset. */
-static size_t lowest_gap(const ebb__planned *blocks, const size_t *placed, size_t n, const ebb__planned *block)
+static size_t lowest_gap(const ebb__planned *blocks, const size_t *placed, size_t n,
+                         const ebb__planned *block)
 {
     size_t offset = 0;
     for (size_t i = 0; i < n; i++) {
@@ -38,8 +39,10 @@ static size_t place_all(ebb__planned *blocks, size_t n, const size_t *order, siz
         size_t low = 0, high = i;
         while (low < high) {
             size_t middle = (low + high) / 2;
-            if (blocks[placed[middle]].offset <= block->offset) low = middle + 1;
-            else high = middle;
+            if (blocks[placed[middle]].offset <= block->offset)
+                low = middle + 1;
+            else
+                high = middle;
         }
         memmove(&placed[low + 1], &placed[low], (i - low) * sizeof *placed);
         placed[low] = order[i];
@@ -50,15 +53,24 @@ static size_t place_all(ebb__planned *blocks, size_t n, const size_t *order, siz
 
 /* ---- orders ------------------------------------------------------------------------------ */
 
-static double life(const ebb__planned *b) { return b->end == SIZE_MAX ? 1e18 : (double)(b->end - b->begin); }
-static double size_of(const ebb__planned *b) { return (b->end == SIZE_MAX ? 1e18 : 0) + (double)b->bytes; }
+static double life(const ebb__planned *b)
+{
+    return b->end == SIZE_MAX ? 1e18 : (double)(b->end - b->begin);
+}
+static double size_of(const ebb__planned *b)
+{
+    return (b->end == SIZE_MAX ? 1e18 : 0) + (double)b->bytes;
+}
 static double area(const ebb__planned *b) { return life(b) * (double)b->bytes; }
 
 typedef double weight_fn(const ebb__planned *block);
 static weight_fn *const weights[] = { size_of, area, life };
 enum { N_WEIGHTS = sizeof weights / sizeof *weights };
 
-typedef struct ranking { const ebb__planned *blocks; weight_fn *weight; } ranking;
+typedef struct ranking {
+    const ebb__planned *blocks;
+    weight_fn *weight;
+} ranking;
 
 /* Heaviest first; equal ones as they came, so that a plan is the same everywhere. */
 static int heavier_first(const void *a, const void *b, void *user)
@@ -71,20 +83,24 @@ static int heavier_first(const void *a, const void *b, void *user)
 }
 
 /* Blocks that end in the uppermost part go to the front.  `scratch`: n. */
-static void promote_top(const ebb__planned *blocks, size_t n, size_t *order, size_t *scratch, size_t above)
+static void promote_top(const ebb__planned *blocks, size_t n, size_t *order, size_t *scratch,
+                        size_t above)
 {
     size_t front = 0, back = 0;
     for (size_t i = 0; i < n; i++) {
         const ebb__planned *b = &blocks[order[i]];
-        if (b->offset + b->bytes > above) order[front++] = order[i];
-        else scratch[back++] = order[i];
+        if (b->offset + b->bytes > above)
+            order[front++] = order[i];
+        else
+            scratch[back++] = order[i];
     }
     /* Those that were promoted stand at order[0 .. front) already, in their old order. */
     memcpy(&order[front], scratch, back * sizeof *order);
 }
 
 /* Keeps the offsets if they need less than the best so far. */
-static void keep_better(const ebb__planned *blocks, size_t n, size_t top, size_t *best_top, size_t *best)
+static void keep_better(const ebb__planned *blocks, size_t n, size_t top, size_t *best_top,
+                        size_t *best)
 {
     if (top >= *best_top) return;
     *best_top = top;
@@ -101,7 +117,8 @@ static size_t pack(ebb__planned *blocks, size_t n, size_t live_bytes, size_t *sc
         ranking ranked = { blocks, weights[w] };
         qsort_r(order, n, sizeof *order, heavier_first, &ranked);
         size_t last_top = SIZE_MAX;
-        for (int round = 0; round < MAX_ROUNDS && best_top > live_bytes; round++, steps += per_round) {
+        for (int round = 0; round < MAX_ROUNDS && best_top > live_bytes;
+             round++, steps += per_round) {
             if (round > 0 && steps > max_steps * (w + 1) / N_WEIGHTS) break;
             size_t top = place_all(blocks, n, order, placed);
             keep_better(blocks, n, top, &best_top, best);

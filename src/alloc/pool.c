@@ -10,7 +10,8 @@
 static ebb__block *find_free(ebb__pool *pool, const ebb__request *request)
 {
     pool->n_searches++;
-    ebb__block *block = ebb__free_tree_find(&pool->free[request->kind], request->stream, request->rounded);
+    ebb__block *block =
+        ebb__free_tree_find(&pool->free[request->kind], request->stream, request->rounded);
     if (!block || !ebb__block_suits(pool, block, request)) return NULL;
     ebb__block_from_tree(pool, block);
     return block;
@@ -19,7 +20,8 @@ static ebb__block *find_free(ebb__pool *pool, const ebb__request *request)
 static ebb_status take_block(ebb__pool *pool, ebb__block **out, const ebb__request *request)
 {
     if (request->rounded == 0) return ebb__pool_oom(pool, request);
-    ebb_status status = ebb__block_store_reserve(&pool->store, 2); /* of a planned block or a split */
+    ebb_status status =
+        ebb__block_store_reserve(&pool->store, 2); /* of a planned block or a split */
     if (status != EBB_OK) return status;
     if (pool->first_wait) ebb__stream_uses_poll(pool);
     ebb__block *block = pool->plan ? ebb__plan_take(pool, request) : NULL;
@@ -48,8 +50,10 @@ static ebb_status take_empty(ebb__pool *pool, ebb__block **out, int stream)
 
 static void release_empty(ebb__pool *pool, ebb__block *block)
 {
-    if (block->prev) block->prev->next = block->next;
-    else pool->first_empty = block->next;
+    if (block->prev)
+        block->prev->next = block->next;
+    else
+        pool->first_empty = block->next;
     if (block->next) block->next->prev = block->prev;
     ebb__block_store_give(&pool->store, block);
 }
@@ -62,8 +66,8 @@ ebb_status ebb__pool_alloc(ebb__pool *pool, ebb__block **out, size_t bytes, int 
     ebb__pool_lock(pool);
     ebb__request request = ebb__request_make(pool, bytes, stream, owner);
     EBB_ASSERT((unsigned)request.owner->category < EBB_N_CATEGORIES);
-    ebb_status status = bytes > 0 ? take_block(pool, &block, &request)
-                                  : take_empty(pool, &block, stream);
+    ebb_status status =
+        bytes > 0 ? take_block(pool, &block, &request) : take_empty(pool, &block, stream);
     if (status == EBB_OK) {
         block->requested = bytes;
         block->used = true;
@@ -122,38 +126,25 @@ void *ebb__block_data(const ebb__block *block)
     return block->segment ? block->segment->base + block->offset : NULL;
 }
 
-size_t ebb__block_bytes(const ebb__block *block)
-{
-    return block->bytes;
-}
+size_t ebb__block_bytes(const ebb__block *block) { return block->bytes; }
 
-size_t ebb__block_requested(const ebb__block *block)
-{
-    return block->requested;
-}
+size_t ebb__block_requested(const ebb__block *block) { return block->requested; }
 
-const ebb__owner *ebb__block_owner(const ebb__block *block)
-{
-    return &block->owner;
-}
+const ebb__owner *ebb__block_owner(const ebb__block *block) { return &block->owner; }
 
-uint64_t ebb__block_segment(const ebb__block *block)
-{
-    return block->segment_number;
-}
+uint64_t ebb__block_segment(const ebb__block *block) { return block->segment_number; }
 
-size_t ebb__block_offset(const ebb__block *block)
-{
-    return block->offset;
-}
+size_t ebb__block_offset(const ebb__block *block) { return block->offset; }
 
 /* ---- the pool ---------------------------------------------------------------------------- */
 
 ebb_status ebb__pool_new(ebb__pool **out, ebb__provider provider, const ebb__pool_options *options)
 {
-    ebb__alloc_options alloc = options && options->alloc ? *options->alloc : ebb__alloc_options_default();
+    ebb__alloc_options alloc =
+        options && options->alloc ? *options->alloc : ebb__alloc_options_default();
     if (alloc.expandable_segments && !provider.reserve)
-        return ebb_fail(EBB_EUNSUPPORTED, "pool: expandable_segments: this device cannot map pages");
+        return ebb_fail(EBB_EUNSUPPORTED,
+                        "pool: expandable_segments: this device cannot map pages");
     ebb__pool *pool = ebb__calloc(1, sizeof *pool);
     if (!pool) return EBB_ENOMEM;
     if (pthread_mutex_init(&pool->lock, NULL) != 0) {

@@ -22,19 +22,24 @@
 #include "alloc/options.h"
 
 typedef enum ebb__phase {
-    EBB__PHASE_NONE, EBB__PHASE_FORWARD, EBB__PHASE_BACKWARD, EBB__PHASE_RECOMPUTE,
-    EBB__PHASE_OPTIMIZER, EBB__PHASE_EVAL, EBB__N_PHASES
+    EBB__PHASE_NONE,
+    EBB__PHASE_FORWARD,
+    EBB__PHASE_BACKWARD,
+    EBB__PHASE_RECOMPUTE,
+    EBB__PHASE_OPTIMIZER,
+    EBB__PHASE_EVAL,
+    EBB__N_PHASES
 } ebb__phase;
 
 /* Who asked for a block.  The engine passes it down; nothing is guessed later. */
 typedef struct ebb__owner {
     ebb_category category;
-    const char *op;      /* "gelu"; NULL: none */
-    const char *scope;   /* "blocks.3"; NULL: none */
-    uint64_t node;       /* seq of the node; 0: none */
-    uint64_t segment;    /* checkpoint segment; 0: none */
+    const char *op;    /* "gelu"; NULL: none */
+    const char *scope; /* "blocks.3"; NULL: none */
+    uint64_t node;     /* seq of the node; 0: none */
+    uint64_t segment;  /* checkpoint segment; 0: none */
     ebb__phase phase;
-    const char *file;    /* the user's line */
+    const char *file; /* the user's line */
     int line;
 } ebb__owner;
 
@@ -45,10 +50,10 @@ typedef struct ebb__provider {
     void *(*alloc)(void *self, size_t bytes);
     void (*free)(void *self, void *p, size_t bytes);
     void *self;
-    bool touchable;      /* memory can be read and written by the host (poison, guards) */
+    bool touchable; /* memory can be read and written by the host (poison, guards) */
     void *(*reserve)(void *self, size_t bytes);
-    void (*unreserve)(void *self, void *p, size_t bytes);  /* decommits what is left */
-    bool (*commit)(void *self, void *p, size_t bytes);     /* false: no memory; nothing changed */
+    void (*unreserve)(void *self, void *p, size_t bytes); /* decommits what is left */
+    bool (*commit)(void *self, void *p, size_t bytes);    /* false: no memory; nothing changed */
     void (*decommit)(void *self, void *p, size_t bytes);
     bool (*remap)(void *self, void *from, void *to, size_t bytes); /* moves memory, not contents */
 } ebb__provider;
@@ -74,11 +79,11 @@ typedef struct ebb__pool ebb__pool;
 typedef struct ebb__block ebb__block;
 
 typedef struct ebb__pool_options {
-    size_t limit_bytes;      /* of reserved bytes; 0: none */
-    int checks;              /* as ebb_context_options.checks */
+    size_t limit_bytes;              /* of reserved bytes; 0: none */
+    int checks;                      /* as ebb_context_options.checks */
     const ebb__alloc_options *alloc; /* NULL: the defaults */
-    ebb__fences fences;      /* all NULL: no stream but those that are always done */
-    bool exact;              /* pinned memory: sizes are rounded to 4 KiB, each block is a segment, and
+    ebb__fences fences;              /* all NULL: no stream but those that are always done */
+    bool exact; /* pinned memory: sizes are rounded to 4 KiB, each block is a segment, and
                                 a free one serves only its own size */
 } ebb__pool_options;
 
@@ -103,8 +108,8 @@ void ebb__pool_release(ebb__pool *pool, ebb__block *block);
 EBB_NODISCARD ebb_status ebb__pool_record_stream(ebb__pool *pool, ebb__block *block, int stream);
 bool ebb__pool_is_exact(const ebb__pool *pool);
 
-void *ebb__block_data(const ebb__block *block);        /* 512-byte aligned; NULL for 0 bytes */
-size_t ebb__block_bytes(const ebb__block *block);      /* its extent: what it is charged with */
+void *ebb__block_data(const ebb__block *block);   /* 512-byte aligned; NULL for 0 bytes */
+size_t ebb__block_bytes(const ebb__block *block); /* its extent: what it is charged with */
 size_t ebb__block_requested(const ebb__block *block);
 const ebb__owner *ebb__block_owner(const ebb__block *block);
 /* Moves the block's bytes to another category; the rest of the owner stays. */
@@ -122,8 +127,8 @@ void ebb__pool_set_adviser(ebb__pool *pool, ebb__adviser *adviser, void *self);
 
 /* ---- statistics under PyTorch's names ---------------------------------------------------- */
 /* "allocated_bytes.all.peak" and so on, then the scalars ("num_alloc_retries"). */
-void ebb__pool_each_stat(const ebb__pool *pool, void (*emit)(void *user, const char *key, uint64_t value),
-                         void *user);
+void ebb__pool_each_stat(const ebb__pool *pool,
+                         void (*emit)(void *user, const char *key, uint64_t value), void *user);
 void ebb__pool_reset_accumulated(ebb__pool *pool); /* every .allocated, .freed and scalar: 0 */
 
 /* A hash of the layout: segments in order, blocks with their sizes, and of those in use the
@@ -133,8 +138,8 @@ uint64_t ebb__pool_fingerprint(const ebb__pool *pool);
 
 /* Calls emit for every live block, in the order of segments and offsets, those of 0 bytes last.
  * The pool is locked meanwhile: emit must not call it. */
-void ebb__pool_each_live(const ebb__pool *pool,
-                         void (*emit)(void *user, const ebb__block *block), void *user);
+void ebb__pool_each_live(const ebb__pool *pool, void (*emit)(void *user, const ebb__block *block),
+                         void *user);
 
 /* Walks everything and asserts the invariants (blocks tile segments, free neighbours are merged,
  * statistics equal a recount).  Returns false and sets the message instead of asserting. */

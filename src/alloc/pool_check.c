@@ -70,10 +70,14 @@ static bool check_segment(recount *r, const ebb__pool *pool, const ebb__segment 
     for (const ebb__block *b = s->first; b; b = b->next) {
         const char *fault = block_fault(s, b, offset);
         if (fault) return broken(fault, s->number, b->offset);
-        if (b->used) count_live(r, b);
-        else if (b->unmapped) r->n_unmapped++;
-        else r->n_free[s->kind]++;
-        if (!b->used && !s->expandable && ebb__block_is_split(b)) r->inactive_split_bytes += b->bytes;
+        if (b->used)
+            count_live(r, b);
+        else if (b->unmapped)
+            r->n_unmapped++;
+        else
+            r->n_free[s->kind]++;
+        if (!b->used && !s->expandable && ebb__block_is_split(b))
+            r->inactive_split_bytes += b->bytes;
         if (!b->unmapped) mapped += b->bytes;
         offset += b->bytes;
     }
@@ -124,14 +128,17 @@ static bool check_counters(const recount *r, const ebb__pool *pool)
     const ebb__counter(*of)[EBB__N_COUNTED] = pool->counters.of;
     for (int what = 0; what < EBB__N_COUNTED; what++) {
         uint64_t small = of[EBB__OF_SMALL][what].current, large = of[EBB__OF_LARGE][what].current;
-        if (!disagree("counters of small and large", of[EBB__OF_ALL][what].current, small + large)) return false;
+        if (!disagree("counters of small and large", of[EBB__OF_ALL][what].current, small + large))
+            return false;
         if (of[EBB__OF_ALL][what].peak < of[EBB__OF_ALL][what].current)
             return broken("a counter's peak lies below the present", 0, (size_t)what);
     }
     const ebb__counter *all = of[EBB__OF_ALL];
-    return disagree("allocated_bytes.all", all[EBB__COUNT_ALLOCATED_BYTES].current, r->allocated_bytes) &&
+    return disagree("allocated_bytes.all", all[EBB__COUNT_ALLOCATED_BYTES].current,
+                    r->allocated_bytes) &&
            disagree("active_bytes.all", all[EBB__COUNT_ACTIVE_BYTES].current, r->active_bytes) &&
-           disagree("reserved_bytes.all", all[EBB__COUNT_RESERVED_BYTES].current, r->reserved_bytes) &&
+           disagree("reserved_bytes.all", all[EBB__COUNT_RESERVED_BYTES].current,
+                    r->reserved_bytes) &&
            disagree("inactive_split_bytes.all", all[EBB__COUNT_INACTIVE_SPLIT_BYTES].current,
                     r->inactive_split_bytes) &&
            disagree("segment.all", all[EBB__COUNT_SEGMENT].current, r->n_segments);
@@ -157,7 +164,7 @@ static bool check_stats(const recount *r, const ebb__pool *pool)
 
 bool ebb__pool_check_locked(const ebb__pool *pool)
 {
-    recount r = {0};
+    recount r = { 0 };
     for (const ebb__segment *s = pool->first_segment; s; s = s->next)
         if (!check_segment(&r, pool, s)) return false;
     if (!check_empty_blocks(&r, pool)) return false;

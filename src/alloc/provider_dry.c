@@ -23,10 +23,7 @@ static void *dry_alloc(void *self, size_t bytes)
     return (void *)(uintptr_t)at;
 }
 
-static void dry_free(void *self, void *p, size_t bytes)
-{
-    (void)self, (void)p, (void)bytes;
-}
+static void dry_free(void *self, void *p, size_t bytes) { (void)self, (void)p, (void)bytes; }
 
 static bool dry_commit(void *self, void *p, size_t bytes)
 {
@@ -45,8 +42,13 @@ ebb_status ebb__dry_provider_new(ebb__provider *out)
     dry_provider *dry = ebb__malloc(sizeof *dry);
     if (!dry) return EBB_ENOMEM;
     atomic_init(&dry->next, first_address);
-    *out = (ebb__provider){ .alloc = dry_alloc, .free = dry_free, .self = dry, .reserve = dry_alloc,
-                            .unreserve = dry_free, .commit = dry_commit, .decommit = dry_free,
+    *out = (ebb__provider){ .alloc = dry_alloc,
+                            .free = dry_free,
+                            .self = dry,
+                            .reserve = dry_alloc,
+                            .unreserve = dry_free,
+                            .commit = dry_commit,
+                            .decommit = dry_free,
                             .remap = dry_remap };
     return EBB_OK;
 }
@@ -55,5 +57,5 @@ void ebb__dry_provider_free(ebb__provider *provider)
 {
     if (!provider) return;
     ebb__free(provider->self);
-    *provider = (ebb__provider){0};
+    *provider = (ebb__provider){ 0 };
 }

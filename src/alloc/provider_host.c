@@ -50,7 +50,8 @@ static void *host_reserve(void *self, size_t bytes)
 /* A new mapping over the old one: the pages behind it are given up, and are zero when they return. */
 static bool map_over(void *p, size_t bytes, int access, int flags)
 {
-    return mmap(p, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | flags, -1, 0) != MAP_FAILED;
+    return mmap(p, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | flags, -1, 0) !=
+           MAP_FAILED;
 }
 
 static bool host_commit(void *self, void *p, size_t bytes)
@@ -76,9 +77,14 @@ static bool host_remap(void *self, void *from, void *to, size_t bytes)
 
 ebb__provider ebb__host_provider(void)
 {
-    return (ebb__provider){ .alloc = host_alloc, .free = host_free, .touchable = true,
-                            .reserve = host_reserve, .unreserve = host_free, .commit = host_commit,
-                            .decommit = host_decommit, .remap = host_remap };
+    return (ebb__provider){ .alloc = host_alloc,
+                            .free = host_free,
+                            .touchable = true,
+                            .reserve = host_reserve,
+                            .unreserve = host_free,
+                            .commit = host_commit,
+                            .decommit = host_decommit,
+                            .remap = host_remap };
 }
 
 static void *page_alloc(void *self, size_t bytes)

@@ -6,14 +6,19 @@
 
 void ebb__segment_link(ebb__pool *pool, ebb__segment *segment, ebb__block *block)
 {
-    *block = (ebb__block){ .stream = segment->stream, .bytes = segment->bytes, .segment = segment,
-                           .segment_number = segment->number, .unmapped = segment->expandable,
+    *block = (ebb__block){ .stream = segment->stream,
+                           .bytes = segment->bytes,
+                           .segment = segment,
+                           .segment_number = segment->number,
+                           .unmapped = segment->expandable,
                            .by_end = segment->kind == EBB__POOL_PLAN };
     segment->first = block;
     segment->prev = pool->last_segment;
     segment->next = NULL;
-    if (pool->last_segment) pool->last_segment->next = segment;
-    else pool->first_segment = segment;
+    if (pool->last_segment)
+        pool->last_segment->next = segment;
+    else
+        pool->first_segment = segment;
     pool->last_segment = segment;
 }
 
@@ -21,10 +26,14 @@ void ebb__segment_unlink(ebb__pool *pool, ebb__segment *segment)
 {
     EBB_ASSERT(ebb__segment_is_whole_free(segment));
     ebb__block_store_give(&pool->store, segment->first);
-    if (segment->prev) segment->prev->next = segment->next;
-    else pool->first_segment = segment->next;
-    if (segment->next) segment->next->prev = segment->prev;
-    else pool->last_segment = segment->prev;
+    if (segment->prev)
+        segment->prev->next = segment->next;
+    else
+        pool->first_segment = segment->next;
+    if (segment->next)
+        segment->next->prev = segment->prev;
+    else
+        pool->last_segment = segment->prev;
     ebb__free(segment);
 }
 
@@ -44,8 +53,10 @@ size_t ebb__pool_return_cached(ebb__pool *pool)
     for (ebb__segment *s = pool->first_segment, *next; s; s = next) {
         next = s->next;
         if (s->kind == EBB__POOL_PLAN) continue;
-        if (s->expandable) ebb__expandable_return(pool, s);
-        else if (ebb__segment_is_whole_free(s)) return_segment(pool, s);
+        if (s->expandable)
+            ebb__expandable_return(pool, s);
+        else if (ebb__segment_is_whole_free(s))
+            return_segment(pool, s);
     }
     return before - pool->stats.reserved_bytes;
 }
@@ -62,8 +73,12 @@ ebb_status ebb__segment_add(ebb__pool *pool, ebb__block **out, const ebb__reques
         ebb__free(segment);
         return EBB_OK;
     }
-    *segment = (ebb__segment){ .pool = pool, .number = ++pool->last_number, .base = base, .bytes = bytes,
-                               .stream = request->stream, .kind = request->kind };
+    *segment = (ebb__segment){ .pool = pool,
+                               .number = ++pool->last_number,
+                               .base = base,
+                               .bytes = bytes,
+                               .stream = request->stream,
+                               .kind = request->kind };
     *out = ebb__block_store_take(&pool->store);
     ebb__segment_link(pool, segment, *out);
     ebb__ledger_memory(pool, segment, bytes, true);
@@ -154,7 +169,8 @@ ebb_status ebb__segment_for(ebb__pool *pool, ebb__block **out, const ebb__reques
 {
     if (pool->limit_bytes && pool->options.garbage_collection_threshold > 0) collect_garbage(pool);
     ebb_status status = new_memory(pool, out, request);
-    if (status == EBB_OK && !*out && return_oversize(pool, request)) status = new_memory(pool, out, request);
+    if (status == EBB_OK && !*out && return_oversize(pool, request))
+        status = new_memory(pool, out, request);
     if (status != EBB_OK || *out) return status;
     ebb__stream_uses_wait(pool);
     pool->stats.n_alloc_retries++;

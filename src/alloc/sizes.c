@@ -2,10 +2,7 @@
 #include "alloc/pool_state.h"
 
 /* to: a power of two; bytes + to must not overflow. */
-static size_t round_up(size_t bytes, size_t to)
-{
-    return (bytes + to - 1) & ~(to - 1);
-}
+static size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) & ~(to - 1); }
 
 static size_t divisions_for(const ebb__alloc_options *options, size_t bytes)
 {
@@ -29,7 +26,8 @@ static size_t round_request(const ebb__pool *pool, size_t bytes)
     if (pool->exact) return round_up(bytes, EBB__EXACT_ROUND_BYTES);
     if (bytes <= EBB__ROUND_BYTES) return round_up(bytes, EBB__ROUND_BYTES);
     size_t divisions = divisions_for(&pool->options, bytes);
-    if (divisions > 1 && bytes > EBB__ROUND_BYTES * divisions) return round_to_division(bytes, divisions);
+    if (divisions > 1 && bytes > EBB__ROUND_BYTES * divisions)
+        return round_to_division(bytes, divisions);
     return round_up(bytes, EBB__ROUND_BYTES);
 }
 
@@ -43,7 +41,8 @@ static size_t segment_bytes_for(const ebb__pool *pool, size_t rounded)
 
 static const ebb__owner nobody = { .category = EBB_CAT_TEMPORARY };
 
-ebb__request ebb__request_make(const ebb__pool *pool, size_t bytes, int stream, const ebb__owner *owner)
+ebb__request ebb__request_make(const ebb__pool *pool, size_t bytes, int stream,
+                               const ebb__owner *owner)
 {
     ebb__request request = { .requested = bytes, .stream = stream };
     request.owner = owner ? owner : &nobody;
@@ -69,6 +68,7 @@ bool ebb__block_splits(const ebb__pool *pool, const ebb__block *block, const ebb
     size_t rest = block->bytes - request->rounded, max_split = pool->options.max_split_bytes;
     if (pool->exact) return false;
     if (block->segment->kind == EBB__POOL_PLAN) return rest > 0;
-    if (request->kind == EBB__POOL_SMALL || block->segment->expandable) return rest >= EBB__ROUND_BYTES;
+    if (request->kind == EBB__POOL_SMALL || block->segment->expandable)
+        return rest >= EBB__ROUND_BYTES;
     return (max_split == 0 || request->rounded < max_split) && rest > EBB__LARGE_SPLIT_ABOVE;
 }

@@ -37,8 +37,10 @@ bool ebb__stream_uses_take(ebb__pool *pool, ebb__block *block)
         next = use->next;
         use->next = NULL;
         use->ticket = pool->fences.record(pool->fences.self, use->stream);
-        if (pool->last_wait) pool->last_wait->next = use;
-        else pool->first_wait = use;
+        if (pool->last_wait)
+            pool->last_wait->next = use;
+        else
+            pool->first_wait = use;
         pool->last_wait = use;
         block->n_waits++;
     }
@@ -66,8 +68,10 @@ void ebb__stream_uses_poll(ebb__pool *pool)
             continue;
         }
         use->next = NULL;
-        if (pool->last_wait) pool->last_wait->next = use;
-        else pool->first_wait = use;
+        if (pool->last_wait)
+            pool->last_wait->next = use;
+        else
+            pool->first_wait = use;
         pool->last_wait = use;
     }
 }

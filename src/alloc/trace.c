@@ -54,8 +54,8 @@ void ebb__trace_block_event(ebb__pool *pool, ebb__action action, const ebb__bloc
     e->owner = block->owner;
 }
 
-void ebb__trace_memory_event(ebb__pool *pool, ebb__action action, const ebb__segment *segment, size_t offset,
-                             size_t bytes)
+void ebb__trace_memory_event(ebb__pool *pool, ebb__action action, const ebb__segment *segment,
+                             size_t offset, size_t bytes)
 {
     ebb__event *e = next_event(&pool->trace, action);
     e->segment = segment->number;
@@ -123,7 +123,7 @@ void ebb__trace_stop(ebb__pool *pool)
 {
     ebb__pool_lock(pool);
     ebb__free(pool->trace.ring);
-    pool->trace = (ebb__trace){0};
+    pool->trace = (ebb__trace){ 0 };
     ebb__pool_unlock(pool);
 }
 

@@ -246,6 +246,18 @@ static bool may_write_over_dout(const node_run *r, int i, bool last)
            ebb__tensor_is_sole(dout) && ebb_tensor_is_contiguous(dout);
 }
 
+/* Input 0's saved bytes may become din where only its slot holds them and nothing reads them later. */
+static bool may_write_over_input(const node_run *r, int i, bool last)
+{
+    const ebb_node *node = r->node;
+    if (i != 0 || !last || !(node->record->op->flags & EBB_OP_GRAD_OVER_IN) || r->w->options.retain_graph) return false;
+    if (node->edges[0].leaf || node->slot_of_in[0] < 0) return false;
+    const ebb__slot *slot = &node->slots[node->slot_of_in[0]];
+    size_t bytes = (size_t)r->call.in[0].elems * ebb_dtype_bytes(r->call.in[0].dtype);
+    return slot->storage && slot->storage->bytes == bytes && atomic_load(&slot->storage->refs) == 1 &&
+           slot->storage->base > EBB_CAT_INPUT && ebb_arg_is_contiguous(&r->call.in[0]);
+}
+
 /* One kernel call must not write two gradients to one place: the later one is added afterwards. */
 static bool place_is_taken(const node_run *r, int i)
 {
@@ -271,6 +283,8 @@ static ebb_status place_gradient(node_run *r, int i, bool last)
         return st;
     }
     if (may_write_over_dout(r, i, last)) r->fresh[i] = ebb_retain(r->node->pending[0]);
+    else if (may_write_over_input(r, i, last))
+        st = ebb__tensor_over(&r->fresh[i], r->node->slots[r->node->slot_of_in[0]].storage, &r->call.in[0], 0);
     else st = ebb__tensor_new(&r->fresh[i], w->ctx, &r->call.in[i], &owner);
     if (st == EBB_OK) ebb__tensor_arg(r->fresh[i], &r->call.din[i]);
     return st;

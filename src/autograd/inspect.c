@@ -41,12 +41,27 @@ static bool held_before(const ebb_context *ctx, const ebb_node *until, int until
     return false;
 }
 
+void ebb_each_saved(const ebb_context *ctx,
+                    void (*emit)(void *user, const ebb_node *node, const char *slot, const ebb_storage *storage),
+                    void *user)
+{
+    for (const ebb_node *node = ctx->nodes; node; node = node->next)
+        for (int k = 0; k < node->n_slots; k++)
+            if (holds(&node->slots[k]) && !held_before(ctx, node, k))
+                emit(user, node, ebb__slot_name(node, k), node->slots[k].storage);
+}
+
+static void add_bytes(void *user, const ebb_node *node, const char *slot, const ebb_storage *storage)
+{
+    (void)node;
+    (void)slot;
+    *(size_t *)user += storage->bytes;
+}
+
 size_t ebb_saved_bytes(const ebb_context *ctx)
 {
     size_t bytes = 0;
-    for (const ebb_node *node = ctx->nodes; node; node = node->next)
-        for (int k = 0; k < node->n_slots; k++)
-            if (holds(&node->slots[k]) && !held_before(ctx, node, k)) bytes += node->slots[k].storage->bytes;
+    ebb_each_saved(ctx, add_bytes, &bytes);
     return bytes;
 }
 

@@ -6,7 +6,8 @@
 
 #define AT(member) offsetof(cli_args, member)
 const cli_option cli_common_options[] = {
-    { "--set", "PATH=VALUE", CLI_SET, 0, "changes one value of the config; may be repeated", false },
+    { "--set", "PATH=VALUE", CLI_SET, 0, "changes one value of the config; may be repeated",
+      false },
     { "--device", "NAME", CLI_TEXT, AT(device), "cpu (default) or dry:cpu", false },
     { "--threads", "N", CLI_COUNT, AT(threads), "compute threads; default: all cores", false },
     { "--json", NULL, CLI_FLAG, AT(json), "exactly one JSON object on standard output", false },
@@ -21,7 +22,8 @@ const int cli_n_common_options = sizeof(cli_common_options) / sizeof(cli_common_
 static const cli_option *find_in(const cli_option *options, int n, const char *name, size_t length)
 {
     for (int i = 0; i < n; i++)
-        if (strlen(options[i].name) == length && memcmp(options[i].name, name, length) == 0) return &options[i];
+        if (strlen(options[i].name) == length && memcmp(options[i].name, name, length) == 0)
+            return &options[i];
     return NULL;
 }
 
@@ -40,8 +42,8 @@ static int unknown_option(const cli_args *args, const char *text)
     for (int i = 0; i < cli_n_common_options; i++) names[n++] = cli_common_options[i].name;
     for (int i = 0; c && i < c->n_options; i++) names[n++] = c->options[i].name;
     const char *near = ebb_nearest_word(text, names, n);
-    return cli_usage(args, "unknown option \"%s\"%s%s%s", text, near ? "; did you mean \"" : "", near ? near : "",
-                     near ? "\"?" : "");
+    return cli_usage(args, "unknown option \"%s\"%s%s%s", text, near ? "; did you mean \"" : "",
+                     near ? near : "", near ? "\"?" : "");
 }
 
 static int set_command(cli_args *args, const char *name)
@@ -54,8 +56,8 @@ static int set_command(cli_args *args, const char *name)
         return CLI_DONE;
     }
     const char *near = ebb_nearest_word(name, names, cli_n_commands);
-    return cli_usage(args, "unknown command \"%s\"%s%s%s", name, near ? "; did you mean \"" : "", near ? near : "",
-                     near ? "\"?" : "");
+    return cli_usage(args, "unknown command \"%s\"%s%s%s", name, near ? "; did you mean \"" : "",
+                     near ? near : "", near ? "\"?" : "");
 }
 
 /* ---- values ------------------------------------------------------------------------------- */
@@ -79,7 +81,8 @@ static int set_value(cli_args *args, const cli_option *o, const char *text)
     case CLI_FLAG: *(bool *)(void *)((char *)args + o->offset) = true; return CLI_DONE;
     case CLI_SET: break;
     }
-    if (!strchr(text, '=')) return cli_usage(args, "--set: \"%s\": expected PATH=VALUE, such as train.batch=32", text);
+    if (!strchr(text, '='))
+        return cli_usage(args, "--set: \"%s\": expected PATH=VALUE, such as train.batch=32", text);
     if (args->n_sets == CLI_MAX_SETS) return cli_usage(args, "--set: more than %d", CLI_MAX_SETS);
     args->sets[args->n_sets++] = text;
     return CLI_DONE;
@@ -98,7 +101,8 @@ static int take_option(cli_args *args, int left, char **argv, int *used)
         return set_value(args, o, "");
     }
     if (equals) return set_value(args, o, equals + 1);
-    if (left < 2) return cli_usage(args, "%s: a value is missing: %s %s", o->name, o->name, o->value);
+    if (left < 2)
+        return cli_usage(args, "%s: a value is missing: %s %s", o->name, o->name, o->value);
     *used = 2;
     return set_value(args, o, argv[1]);
 }
@@ -160,6 +164,7 @@ int cli_parse(cli_args *args, int argc, char **argv)
         }
         i += used;
     }
-    if (status == CLI_DONE && !args->command && !args->help) return cli_usage(args, "a command is missing");
+    if (status == CLI_DONE && !args->command && !args->help)
+        return cli_usage(args, "a command is missing");
     return status == CLI_DONE && args->command ? check_complete(args) : status;
 }

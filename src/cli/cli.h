@@ -24,7 +24,7 @@ typedef struct cli_args {
     int n_sets;
     const char *device;
     int64_t threads;
-    bool json, quiet, help;
+    bool json, quiet, help, saved;
     /* options of some commands; NULL or 0 where not given */
     const char *out, *resume, *vary, *weights, *batch, *html, *snapshot, *perfetto, *against;
     int64_t steps, from, events;
@@ -36,7 +36,7 @@ typedef enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_COUNT, CLI_SET } cli_kind;
 typedef struct cli_option {
     const char *name, *value; /* "--steps", "N"; value NULL: a flag */
     cli_kind kind;
-    size_t offset;            /* into cli_args */
+    size_t offset; /* into cli_args */
     const char *help;
     bool required;
 } cli_option;
@@ -50,7 +50,8 @@ typedef struct cli_command {
     int (*run)(const cli_args *args); /* returns the exit status */
 } cli_command;
 
-extern const cli_command cli_train, cli_compare, cli_estimate, cli_trace, cli_grads, cli_eval, cli_gradcheck, cli_info;
+extern const cli_command cli_train, cli_compare, cli_estimate, cli_trace, cli_grads, cli_eval,
+    cli_gradcheck, cli_info;
 extern const cli_command *const cli_commands[];
 extern const int cli_n_commands;
 extern const cli_option cli_common_options[];
@@ -75,13 +76,17 @@ int cli_usage(const cli_args *args, const char *fmt, ...) EBB_PRINTF(2, 3);
 /* ---- JSON -------------------------------------------------------------------------------- */
 
 /* An object under construction; `failed` when memory was gone. */
-typedef struct cli_json { cJSON *root; bool failed; } cli_json;
+typedef struct cli_json {
+    cJSON *root;
+    bool failed;
+} cli_json;
 
 cli_json cli_json_begin(void); /* with "schema" */
 /* Each adds to `object` (NULL: the root). */
 void cli_put_number(cli_json *json, cJSON *object, const char *key, double value);
 void cli_put_bytes(cli_json *json, cJSON *object, const char *key, size_t bytes);
-void cli_put_text(cli_json *json, cJSON *object, const char *key, const char *value); /* NULL: null */
+void cli_put_text(cli_json *json, cJSON *object, const char *key,
+                  const char *value); /* NULL: null */
 void cli_put_bool(cli_json *json, cJSON *object, const char *key, bool value);
 void cli_put_null(cli_json *json, cJSON *object, const char *key);
 cJSON *cli_put_object(cli_json *json, cJSON *object, const char *key);
@@ -110,7 +115,10 @@ bool cli_interrupted(void);
 /* The variants of `compare`: the set "PATH=VALUE" and the value for each; split at top-level commas.
  * Returns how many, or -1 after a message. */
 enum { CLI_MAX_VARIANTS = 32, CLI_VARIANT_BYTES = 512 };
-typedef struct cli_variant { char set[CLI_VARIANT_BYTES]; const char *value; /* within set */ } cli_variant;
+typedef struct cli_variant {
+    char set[CLI_VARIANT_BYTES];
+    const char *value; /* within set */
+} cli_variant;
 int cli_variants(cli_variant variants[CLI_MAX_VARIANTS], const cli_args *args, const char *vary);
 
 #endif

@@ -14,16 +14,15 @@ typedef struct comparison {
 
 /* ---- running ------------------------------------------------------------------------------ */
 
-static ebb_status run_variant(comparison *c, int i, const ebb_config *config, ebb_progress_line *line)
+static ebb_status run_variant(comparison *c, int i, const ebb_config *config,
+                              ebb_progress_line *line)
 {
     ebb_train_options options = cli_train_options(c->args);
     options.hash_gradients = true;
     ebb_status st = ebb_estimate(&c->predicted[i], config, &options);
     if (st != EBB_OK) return st;
     cli_watch(&options, c->args, line);
-    if (line->file) {
-        fprintf(stderr, "%s\n", c->variants[i].set);
-    }
+    if (line->file) fprintf(stderr, "%s\n", c->variants[i].set);
     st = ebb_train(&c->measured[i], config, &options);
     ebb_progress_clear(line);
     return st;
@@ -86,8 +85,9 @@ static ebb_status add_row(ebb_table *table, const comparison *c, int i)
     ebb_size_format(m->memory.peak_allocated_bytes, text[1], sizeof(text[1]));
     ebb_size_format(m->memory.peak_reserved_bytes, text[2], sizeof(text[2]));
     ebb_size_format(saved_bytes(&m->memory), text[3], sizeof(text[3]));
-    snprintf(text[4], sizeof(text[4]), "%.1f", m->step_ms);
-    snprintf(text[5], sizeof(text[5]), "%.2f", first->step_ms > 0 ? m->step_ms / first->step_ms : 0);
+    snprintf(text[4], sizeof(text[4]), "%.4g", m->step_ms);
+    snprintf(text[5], sizeof(text[5]), "%.2f",
+             first->step_ms > 0 ? m->step_ms / first->step_ms : 0);
     bool exact = p->peak_allocated_bytes == m->memory.peak_allocated_bytes &&
                  p->peak_reserved_bytes == m->memory.peak_reserved_bytes;
     double off = (double)p->peak_allocated_bytes - (double)m->memory.peak_allocated_bytes;
@@ -103,19 +103,22 @@ static void print_verdict(const comparison *c)
 {
     bool same = true;
     for (int i = 1; i < c->n_done; i++)
-        same = same && strcmp(c->measured[i].gradients_sha256, c->measured[0].gradients_sha256) == 0;
+        same =
+            same && strcmp(c->measured[i].gradients_sha256, c->measured[0].gradients_sha256) == 0;
     if (c->n_done > 1)
-        printf("\nThe gradients of all steps are %s in all runs.\n", same ? "the same, bit for bit," : "NOT the same");
+        printf("\nThe gradients of all steps are %s in all runs.\n",
+               same ? "the same, bit for bit," : "NOT the same");
 }
 
 static int print_table(const comparison *c)
 {
-    static const char *const titles[] = { "", ">peak", ">reserved", ">activations", ">step ms", ">ratio",
-                                          ">predicted", "gradients" };
+    static const char *const titles[] = { "",         ">peak",  ">reserved",  ">activations",
+                                          ">step ms", ">ratio", ">predicted", "gradients" };
     const char *named[8];
     char path[EBB_TABLE_CELL_BYTES];
     memcpy(named, titles, sizeof(named));
-    snprintf(path, sizeof(path), "%.*s", (int)(c->variants[0].value - c->variants[0].set - 1), c->variants[0].set);
+    snprintf(path, sizeof(path), "%.*s", (int)(c->variants[0].value - c->variants[0].set - 1),
+             c->variants[0].set);
     named[0] = path;
     ebb_table *table = NULL;
     ebb_status st = ebb_table_new(&table, 8, named);
@@ -132,7 +135,8 @@ static int run(const cli_args *args)
 {
     static comparison c;
     c.args = args;
-    c.n = cli_variants(c.variants, args, args->vary ? args->vary : "memory.checkpoint=none,every:1,sqrt");
+    c.n = cli_variants(c.variants, args,
+                       args->vary ? args->vary : "memory.checkpoint=none,every:1,sqrt");
     if (c.n < 0) return CLI_USAGE;
     int status = cli_load_config(&c.config, args);
     if (status != CLI_DONE) return status;
@@ -144,15 +148,22 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    { "--vary", "PATH=V1,V2,...", CLI_TEXT, offsetof(cli_args, vary), "default: memory.checkpoint=none,every:1,sqrt", false },
+    { "--vary", "PATH=V1,V2,...", CLI_TEXT, offsetof(cli_args, vary),
+      "default: memory.checkpoint=none,every:1,sqrt", false },
     { "--steps", "N", CLI_COUNT, offsetof(cli_args, steps), "instead of train.steps", false },
 };
 
 const cli_command cli_compare = {
-    .name = "compare", .operands = "CONFIG", .min_operands = 1, .max_operands = 1,
+    .name = "compare",
+    .operands = "CONFIG",
+    .min_operands = 1,
+    .max_operands = 1,
     .summary = "Trains under several values of one setting, and compares memory and time",
-    .details = "Each run starts from an empty pool.  Activations are those saved for backward and those that a\n"
-               "recompute refilled, at the instant of the peak.  \"predicted\" tells whether the dry run beforehand\n"
-               "gave the measured peak, allocated and reserved.  Equal gradients have equal hashes.\n",
-    .options = options, .n_options = sizeof(options) / sizeof(options[0]), .run = run,
+    .details = "Each run starts from an empty pool.  Activations are those saved for backward and\n"
+               "those that a recompute refilled, at the instant of the peak.  \"predicted\" tells\n"
+               "whether the dry run beforehand gave the measured peak, allocated and reserved.\n"
+               "Equal gradients have equal hashes.\n",
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0]),
+    .run = run,
 };

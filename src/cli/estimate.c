@@ -1,5 +1,71 @@
 #include "cli.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what forward saves, by op -------------------------------------------------------------- */
+
+enum { MAX_OPS = 64 };
+typedef struct saved_op { const char *name; size_t tensors, bytes; } saved_op;
+typedef struct saved_list { saved_op ops[MAX_OPS]; int n; bool done; } saved_list;
+
+static void add_saved(void *user, const ebb_node *node, const char *slot, const ebb_storage *storage)
+{
+    (void)slot;
+    saved_list *list = user;
+    if (ebb_storage_category(storage) != EBB_CAT_ACTIVATION) return;
+    const char *name = ebb_node_name(node);
+    int i = 0;
+    while (i < list->n && strcmp(list->ops[i].name, name) != 0) i++;
+    if (i == MAX_OPS) return;
+    if (i == list->n) list->ops[list->n++] = (saved_op){ .name = name };
+    list->ops[i].tensors++;
+    list->ops[i].bytes += ebb_storage_bytes(storage);
+}
+
+static void look_once(void *user, const ebb_context *ctx)
+{
+    saved_list *list = user;
+    if (list->done) return;
+    list->done = true;
+    ebb_each_saved(ctx, add_saved, list);
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    size_t x = ((const saved_op *)a)->bytes, y = ((const saved_op *)b)->bytes;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static ebb_status print_saved(saved_list *list, int64_t items, const char *item)
+{
+    const char *titles[] = { "saved by", ">tensors", ">bytes", NULL };
+    char per_item[48], cells[3][32];
+    ebb_table *table = NULL;
+    saved_op total = { .name = "all" };
+    snprintf(per_item, sizeof(per_item), ">bytes per %s", item);
+    titles[3] = per_item;
+    ebb_status st = ebb_table_new(&table, 4, titles);
+    qsort(list->ops, (size_t)list->n, sizeof(list->ops[0]), by_bytes);
+    for (int i = 0; i <= list->n && st == EBB_OK; i++) {
+        const saved_op *op = i < list->n ? &list->ops[i] : &total;
+        snprintf(cells[0], sizeof(cells[0]), "%zu", op->tensors);
+        ebb_size_format(op->bytes, cells[1], sizeof(cells[1]));
+        snprintf(cells[2], sizeof(cells[2]), "%.1f", (double)op->bytes / (double)items);
+        st = ebb_table_row(table, (const char *const[]){ op->name, cells[0], cells[1], cells[2] });
+        total.tensors += op->tensors;
+        total.bytes += op->bytes;
+    }
+    if (st == EBB_OK) {
+        printf("kept by nodes after the forward of one micro-batch, each tensor once:\n");
+        ebb_table_print(table, stdout);
+    }
+    ebb_table_free(table);
+    return st;
+}
+
+/* ---- the report ------------------------------------------------------------------------------ */
+
 static int report(const cli_args *args, const ebb_train_result *r)
 {
     char count[32], flops[32];
@@ -12,9 +78,13 @@ static int report(const cli_args *args, const ebb_train_result *r)
         return cli_json_end(&json, args, CLI_DONE);
     }
     if (args->quiet) return CLI_DONE;
-    printf("%s parameters; %s", ebb_count_format((double)r->parameters, count, sizeof(count)),
+    printf("%s parameters; %s floating-point operations per step",
+           ebb_count_format((double)r->parameters, count, sizeof(count)),
            ebb_count_format(r->flops, flops, sizeof(flops)));
-    printf("FLOP per step, %sFLOP of them to recompute\n", ebb_count_format(r->recompute_flops, flops, sizeof(flops)));
+    if (r->recompute_flops > 0)
+        printf(", %s of them recomputed",
+               ebb_count_format(r->recompute_flops, flops, sizeof(flops)));
+    printf("\n");
     ebb_memory_print(&r->memory, stdout);
     return CLI_DONE;
 }
@@ -25,21 +95,32 @@ static int run(const cli_args *args)
     int status = cli_load_config(&config, args);
     if (status != CLI_DONE) return status;
     static ebb_train_result result;
+    saved_list saved = { .n = 0 };
     ebb_train_options options = cli_train_options(args);
+    options.on_forward = args->saved ? look_once : NULL;
+    options.user = &saved;
     ebb_status st = ebb_estimate(&result, config, &options);
     status = st == EBB_OK ? report(args, &result) : cli_fail(args, st);
+    if (st == EBB_OK && args->saved && !args->json)
+        st = print_saved(&saved, result.micro_batch_items, result.tokens ? "token" : "sample");
     ebb_config_free(config);
     return status;
 }
 
 static const cli_option options[] = {
     { "--steps", "N", CLI_COUNT, offsetof(cli_args, steps), "instead of train.steps", false },
+    { "--saved", NULL, CLI_FLAG, offsetof(cli_args, saved), "also a table of what forward saves, by op", false },
 };
 
 const cli_command cli_estimate = {
-    .name = "estimate", .operands = "CONFIG", .min_operands = 1, .max_operands = 1,
+    .name = "estimate",
+    .operands = "CONFIG",
+    .min_operands = 1,
+    .max_operands = 1,
     .summary = "Tells what a run will need, from a dry run; nothing is trained",
-    .details = "The training loop runs with kernels that do nothing, so the peak equals the one that `ebb train`\n"
-               "measures, to the byte.\n",
-    .options = options, .n_options = sizeof(options) / sizeof(options[0]), .run = run,
+    .details = "The training loop runs with kernels that do nothing, so the peak equals the\n"
+               "one that `ebb train` measures, to the byte.\n",
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0]),
+    .run = run,
 };

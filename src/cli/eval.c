@@ -20,7 +20,8 @@ static int report(const cli_args *args, const ebb_train_result *r)
 
 static int run(const cli_args *args)
 {
-    if (args->n_sets > 0) return cli_usage(args, "--set: eval takes the run folder's config as it is");
+    if (args->n_sets > 0)
+        return cli_usage(args, "--set: eval takes the run folder's config as it is");
     static ebb_train_result result;
     ebb_progress_line line;
     ebb_train_options options = cli_train_options(args);
@@ -31,7 +32,11 @@ static int run(const cli_args *args)
 }
 
 const cli_command cli_eval = {
-    .name = "eval", .operands = "RUN", .min_operands = 1, .max_operands = 1,
+    .name = "eval",
+    .operands = "RUN",
+    .min_operands = 1,
+    .max_operands = 1,
     .summary = "Evaluates a run folder's weights on its evaluation data",
-    .details = "Means are over all items of the split, whatever the batches' sizes.\n", .run = run,
+    .details = "Means are over all items of the split, whatever the batches' sizes.\n",
+    .run = run,
 };

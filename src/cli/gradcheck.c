@@ -4,7 +4,7 @@
 
 typedef struct tally {
     const cli_args *args;
-    cli_json *json;      /* NULL: print */
+    cli_json *json; /* NULL: print */
     cJSON *results;
     int n, n_failed;
 } tally;
@@ -22,8 +22,8 @@ static void take(void *user, const ebb_gradcheck_result *r)
         cli_put_number(t->json, object, "worst", r->worst);
         if (!r->passed) cli_put_text(t->json, object, "message", r->message);
     } else if (!r->passed || !t->args->quiet) {
-        printf("%-4s %-16s %-32s %9.1e%s%s\n", r->passed ? "ok" : "FAIL", r->op, r->op_case, r->worst,
-               r->passed ? "" : "  ", r->message);
+        printf("%-4s %-16s %-32s %9.1e%s%s\n", r->passed ? "ok" : "FAIL", r->op, r->op_case,
+               r->worst, r->passed ? "" : "  ", r->message);
     }
 }
 
@@ -42,8 +42,8 @@ static int unknown_op(const cli_args *args, const char *name)
     int n = ebb_op_count() < 256 ? ebb_op_count() : 256;
     for (int i = 0; i < n; i++) names[i] = ebb_op_at(i)->name;
     const char *near = ebb_nearest_word(name, names, n);
-    return cli_usage(args, "no op \"%s\"%s%s%s", name, near ? "; did you mean \"" : "", near ? near : "",
-                     near ? "\"?" : "");
+    return cli_usage(args, "no op \"%s\"%s%s%s", name, near ? "; did you mean \"" : "",
+                     near ? near : "", near ? "\"?" : "");
 }
 
 static int run(const cli_args *args)
@@ -73,9 +73,12 @@ static int run(const cli_args *args)
 }
 
 const cli_command cli_gradcheck = {
-    .name = "gradcheck", .operands = "[OP]", .min_operands = 0, .max_operands = 1,
+    .name = "gradcheck",
+    .operands = "[OP]",
+    .min_operands = 0,
+    .max_operands = 1,
     .summary = "Checks every op's backward against finite differences",
-    .details = "In f64, over the op's own cases; relative error by norm at most 1e-6.  Exit status 1 where a\n"
-               "case fails, or an op has none.\n",
+    .details = "In f64, over the op's own cases; relative error by norm at most 1e-6.\n"
+               "Exit status 1 where a case fails, or an op has none.\n",
     .run = run,
 };

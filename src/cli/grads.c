@@ -9,7 +9,8 @@ static int run(const cli_args *args)
     size_t peak = 0;
     ebb_train_options options = cli_train_options(args);
     options.out_dir = NULL; /* --out names a file here */
-    ebb_status st = ebb_grads(&loss, &peak, config, &options, args->weights, args->batch, args->out);
+    ebb_status st =
+        ebb_grads(&loss, &peak, config, &options, args->weights, args->batch, args->out);
     ebb_config_free(config);
     if (st != EBB_OK) return cli_fail(args, st);
     if (args->json) {
@@ -20,19 +21,29 @@ static int run(const cli_args *args)
     }
     char text[32];
     if (!args->quiet)
-        printf("loss %.9g, peak %s; gradients in %s\n", loss, ebb_size_format(peak, text, sizeof(text)), args->out);
+        printf("loss %.9g, peak %s; gradients in %s\n", loss,
+               ebb_size_format(peak, text, sizeof(text)), args->out);
     return CLI_DONE;
 }
 
 static const cli_option options[] = {
-    { "--weights", "FILE", CLI_TEXT, offsetof(cli_args, weights), "parameters (safetensors)", true },
-    { "--batch", "FILE", CLI_TEXT, offsetof(cli_args, batch), "tokens or inputs, and targets (safetensors)", true },
-    { "--out", "FILE", CLI_TEXT, offsetof(cli_args, out), "where the gradients go (safetensors)", true },
+    { "--weights", "FILE", CLI_TEXT, offsetof(cli_args, weights), "parameters (safetensors)",
+      true },
+    { "--batch", "FILE", CLI_TEXT, offsetof(cli_args, batch),
+      "tokens or inputs, and targets (safetensors)", true },
+    { "--out", "FILE", CLI_TEXT, offsetof(cli_args, out), "where the gradients go (safetensors)",
+      true },
 };
 
 const cli_command cli_grads = {
-    .name = "grads", .operands = "CONFIG", .min_operands = 1, .max_operands = 1,
+    .name = "grads",
+    .operands = "CONFIG",
+    .min_operands = 1,
+    .max_operands = 1,
     .summary = "Computes the gradients of given weights on a given batch",
-    .details = "One forward and backward, dropout off.  The loss is the mean over targets that are not -1.\n",
-    .options = options, .n_options = sizeof(options) / sizeof(options[0]), .run = run,
+    .details = "One forward and backward, dropout off.  The loss is the mean over targets that\n"
+               "are not -1.\n",
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0]),
+    .run = run,
 };

@@ -21,12 +21,19 @@ static int run(const cli_args *args)
         cli_put_number(&json, NULL, "ops", b.n_ops);
         return cli_json_end(&json, args, CLI_DONE);
     }
-    printf("ebb       %s\ndevices   cpu, dry:cpu\nthreads   %d (of %d cores)\nblas      %s\ncompiler  %s\n"
-           "checks    level %d\nops       %d\n", b.version, threads, b.cores, b.blas, b.compiler, b.checks, b.n_ops);
+    printf("ebb       %s\ndevices   cpu, dry:cpu\nthreads   %d (of %d cores)\nblas      "
+           "%s\ncompiler  %s\n"
+           "checks    level %d\nops       %d\n",
+           b.version, threads, b.cores, b.blas, b.compiler, b.checks, b.n_ops);
     return CLI_DONE;
 }
 
 const cli_command cli_info = {
-    .name = "info", .operands = "", .min_operands = 0, .max_operands = 0,
-    .summary = "Tells version, devices, libraries and threads", .details = "", .run = run,
+    .name = "info",
+    .operands = "",
+    .min_operands = 0,
+    .max_operands = 0,
+    .summary = "Tells version, devices, libraries and threads",
+    .details = "",
+    .run = run,
 };

@@ -9,7 +9,11 @@ int cli_load_config(ebb_config **out, const cli_args *args)
 ebb_train_options cli_train_options(const cli_args *args)
 {
     return (ebb_train_options){
-        .struct_bytes = sizeof(ebb_train_options), .device = args->device, .threads = (int)args->threads,
-        .steps = args->steps, .out_dir = args->out, .resume_dir = args->resume,
+        .struct_bytes = sizeof(ebb_train_options),
+        .device = args->device,
+        .threads = (int)args->threads,
+        .steps = args->steps,
+        .out_dir = args->out,
+        .resume_dir = args->resume,
     };
 }

@@ -27,12 +27,15 @@ static void print_string(const char *text, size_t bytes)
  * where there is none. */
 static size_t json_path_length(const char *message)
 {
-    static const char *const roots[] = { "model", "data", "train", "memory", "name", "seed", "$schema" };
-    size_t length = strspn(message, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.$[]");
+    static const char *const roots[] = { "model", "data", "train",  "memory",
+                                         "name",  "seed", "$schema" };
+    size_t length =
+        strspn(message, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.$[]");
     if (message[length] != ':') return 0;
     for (size_t i = 0; i < sizeof(roots) / sizeof(roots[0]); i++) {
         size_t n = strlen(roots[i]);
-        if (strncmp(message, roots[i], n) == 0 && (n == length || strchr(".[", message[n]))) return length;
+        if (strncmp(message, roots[i], n) == 0 && (n == length || strchr(".[", message[n])))
+            return length;
     }
     /* An unknown key at the top has a path of one word. */
     return strncmp(message + length, ": unknown key", 13) == 0 ? length : 0;
@@ -85,8 +88,8 @@ int cli_usage(const cli_args *args, const char *fmt, ...)
     va_end(list);
     print_error(args, "EINVAL", text);
     if (args->command)
-        fprintf(stderr, "usage: ebb %s %s [OPTIONS]; ebb %s --help tells more\n", args->command->name,
-                args->command->operands, args->command->name);
+        fprintf(stderr, "usage: ebb %s %s [OPTIONS]; ebb %s --help tells more\n",
+                args->command->name, args->command->operands, args->command->name);
     else
         fprintf(stderr, "usage: ebb COMMAND [OPTIONS]; ebb --help lists the commands\n");
     return CLI_USAGE;

@@ -39,14 +39,16 @@ void cli_print_result(const ebb_train_result *r, FILE *file)
 {
     char count[32], rate[32], outside[32];
     const char *item = r->tokens ? "tokens" : "samples";
-    fprintf(file, "%lld steps on %s with %d thread%s; %s parameters\n", (long long)r->steps, r->device, r->threads,
-            r->threads == 1 ? "" : "s", ebb_count_format((double)r->parameters, count, sizeof(count)));
+    fprintf(file, "%lld steps on %s with %d thread%s; %s parameters\n", (long long)r->steps,
+            r->device, r->threads, r->threads == 1 ? "" : "s",
+            ebb_count_format((double)r->parameters, count, sizeof(count)));
     fprintf(file, "  loss             %.4f at first, %.4f at last\n", r->loss_first, r->loss_last);
     if (r->has_eval) fprintf(file, "  evaluation loss  %.4f\n", r->eval_loss);
     if (r->has_accuracy) fprintf(file, "  accuracy         %.2f %%\n", 100 * r->eval_accuracy);
-    fprintf(file, "  step             %.1f ms (median), %s %s/s\n", r->step_ms,
+    fprintf(file, "  step             %.4g ms (median), %s %s/s\n", r->step_ms,
             ebb_count_format(r->items_per_s, rate, sizeof(rate)), item);
     ebb_memory_print(&r->memory, file);
-    fprintf(file, "  %-16s %12s\n", "outside the pool", ebb_size_format(r->outside_bytes, outside, sizeof(outside)));
+    fprintf(file, "  %-16s %12s\n", "outside the pool",
+            ebb_size_format(r->outside_bytes, outside, sizeof(outside)));
     if (r->run_dir[0]) fprintf(file, "run folder: %s\n", r->run_dir);
 }

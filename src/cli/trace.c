@@ -3,7 +3,12 @@
 
 enum { MAX_RUNS = 2, SHOWN_ROWS = 15, NAME_BYTES = CLI_VARIANT_BYTES };
 
-typedef struct traced { char set[CLI_VARIANT_BYTES]; bool has_set; const char *name; ebb_trace *trace; } traced;
+typedef struct traced {
+    char set[CLI_VARIANT_BYTES];
+    bool has_set;
+    const char *name;
+    ebb_trace *trace;
+} traced;
 
 /* ---- running ------------------------------------------------------------------------------ */
 
@@ -12,7 +17,9 @@ static ebb_status run_one(traced *t, const cli_args *args, const ebb_config *con
     static ebb_train_result result;
     ebb_progress_line line;
     ebb_train_options train = cli_train_options(args);
-    ebb_trace_options options = { .struct_bytes = sizeof(options), .name = t->name, .first_step = args->from,
+    ebb_trace_options options = { .struct_bytes = sizeof(options),
+                                  .name = t->name,
+                                  .first_step = args->from,
                                   .max_events = (size_t)args->events };
     if (train.steps == 0) train.steps = 2;
     cli_watch(&train, args, &line);
@@ -55,7 +62,9 @@ static ebb_status write_files(const traced runs[], int n, const cli_args *args)
 
 static double fragmentation(const ebb_trace_summary *s)
 {
-    return s->memory.peak_reserved_bytes ? 1 - (double)s->peak_active_bytes / (double)s->memory.peak_reserved_bytes : 0;
+    return s->memory.peak_reserved_bytes
+               ? 1 - (double)s->peak_active_bytes / (double)s->memory.peak_reserved_bytes
+               : 0;
 }
 
 static void put_rows(cli_json *json, cJSON *object, const ebb_trace_summary *s)
@@ -101,24 +110,32 @@ static ebb_status add_row(ebb_table *table, const ebb_trace_row *r)
 {
     char bytes[32], blocks[24], freed[EBB_TABLE_CELL_BYTES] = "";
     snprintf(blocks, sizeof(blocks), "%zu", r->n_blocks);
-    if (r->freed_by_node) snprintf(freed, sizeof(freed), "%s #%llu", r->freed_by_op, (unsigned long long)r->freed_by_node);
-    const char *cells[] = { ebb_category_name(r->category), r->op, r->scope, blocks,
-                            ebb_size_format(r->bytes, bytes, sizeof(bytes)), freed };
+    if (r->freed_by_node)
+        snprintf(freed, sizeof(freed), "%s #%llu", r->freed_by_op,
+                 (unsigned long long)r->freed_by_node);
+    const char *cells[] = { ebb_category_name(r->category),
+                            r->op,
+                            r->scope,
+                            blocks,
+                            ebb_size_format(r->bytes, bytes, sizeof(bytes)),
+                            freed };
     return ebb_table_row(table, cells);
 }
 
 static ebb_status print_run(const ebb_trace_summary *s)
 {
-    static const char *const titles[] = { "category", "op", "layer", ">blocks", ">bytes", "freed by backward of" };
+    static const char *const titles[] = { "category", "op",     "layer",
+                                          ">blocks",  ">bytes", "freed by backward of" };
     char peak[32], reserved[32];
     ebb_table *table = NULL;
-    printf("%s on %s: the peak of step%s %lld", s->name, s->device, s->first_step == s->last_step ? "" : "s",
-           (long long)s->first_step);
+    printf("%s on %s: the peak of step%s %lld", s->name, s->device,
+           s->first_step == s->last_step ? "" : "s", (long long)s->first_step);
     if (s->first_step != s->last_step) printf(" to %lld", (long long)s->last_step);
     printf(" is %s, in %s%s%s%s%s; %s reserved, fragmentation %.1f %%\n",
            ebb_size_format(s->memory.peak_allocated_bytes, peak, sizeof(peak)), s->peak_phase,
            s->peak_op[0] ? ", by " : "", s->peak_op, s->peak_scope[0] ? " in " : "", s->peak_scope,
-           ebb_size_format(s->memory.peak_reserved_bytes, reserved, sizeof(reserved)), 100 * fragmentation(s));
+           ebb_size_format(s->memory.peak_reserved_bytes, reserved, sizeof(reserved)),
+           100 * fragmentation(s));
     ebb_status st = ebb_table_new(&table, 6, titles);
     size_t shown = s->n_rows < SHOWN_ROWS ? s->n_rows : SHOWN_ROWS;
     for (size_t i = 0; i < shown && st == EBB_OK; i++) st = add_row(table, &s->rows[i]);
@@ -149,7 +166,8 @@ static int report(const traced runs[], int n, const cli_args *args)
 static int choose_runs(traced runs[MAX_RUNS], const cli_args *args)
 {
     static const char checkpoint[] = "memory.checkpoint=";
-    if (args->compare && args->against) return cli_usage(args, "--compare and --against exclude each other"), -1;
+    if (args->compare && args->against)
+        return cli_usage(args, "--compare and --against exclude each other"), -1;
     if (args->compare) {
         for (int i = 0; i < 2; i++) {
             snprintf(runs[i].set, sizeof(runs[i].set), "%s%s", checkpoint, i ? "sqrt" : "none");
@@ -191,11 +209,15 @@ static int run(const cli_args *args)
 
 #define AT(member) offsetof(cli_args, member)
 static const cli_option options[] = {
-    { "--html", "FILE", CLI_TEXT, AT(html), "a page with pictures, for a browser; needs no network", false },
-    { "--snapshot", "FILE", CLI_TEXT, AT(snapshot), "for PyTorch's memory viewer: FILE.pickle or FILE.json", false },
+    { "--html", "FILE", CLI_TEXT, AT(html), "a page with pictures, for a browser; needs no network",
+      false },
+    { "--snapshot", "FILE", CLI_TEXT, AT(snapshot),
+      "for PyTorch's memory viewer: FILE.pickle or FILE.json", false },
     { "--perfetto", "FILE", CLI_TEXT, AT(perfetto), "JSON for ui.perfetto.dev", false },
-    { "--compare", NULL, CLI_FLAG, AT(compare), "two runs: memory.checkpoint none, and sqrt", false },
-    { "--against", "PATH=VALUE", CLI_TEXT, AT(against), "two runs: the config, and with this change", false },
+    { "--compare", NULL, CLI_FLAG, AT(compare), "two runs: memory.checkpoint none, and sqrt",
+      false },
+    { "--against", "PATH=VALUE", CLI_TEXT, AT(against),
+      "two runs: the config, and with this change", false },
     { "--steps", "N", CLI_COUNT, AT(steps), "trains N steps; default: 2", false },
     { "--from", "N", CLI_COUNT, AT(from), "traces from step N on; default: only the last", false },
     { "--events", "N", CLI_COUNT, AT(events), "keeps at most N events; default: 1048576", false },
@@ -203,11 +225,19 @@ static const cli_option options[] = {
 #undef AT
 
 const cli_command cli_trace = {
-    .name = "trace", .operands = "CONFIG", .min_operands = 1, .max_operands = 1,
+    .name = "trace",
+    .operands = "CONFIG",
+    .min_operands = 1,
+    .max_operands = 1,
     .summary = "Trains a few steps, and shows where their memory went",
-    .details = "Prints what was alive at the peak, and whose backward freed it.  Several files may be asked for at once;\n"
-               "with two runs the page shows them side by side, and the snapshot and the Perfetto trace are of the\n"
-               "first.  The first step warms the pool up, so the second is traced.  On --device dry:cpu nothing is\n"
+    .details = "Prints what was alive at the peak, and whose backward freed it.  Several files may "
+               "be asked for at once;\n"
+               "with two runs the page shows them side by side, and the snapshot and the Perfetto "
+               "trace are of the\n"
+               "first.  The first step warms the pool up, so the second is traced.  On --device "
+               "dry:cpu nothing is\n"
                "computed, and memory is the same.\n",
-    .options = options, .n_options = sizeof(options) / sizeof(options[0]), .run = run,
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0]),
+    .run = run,
 };

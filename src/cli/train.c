@@ -14,7 +14,11 @@ static int report(const cli_args *args, const ebb_train_result *result)
 }
 
 /* The table of the pool's statistics, made while the pool is there and printed with the rest. */
-typedef struct summary { FILE *file; char *text; size_t bytes; } summary;
+typedef struct summary {
+    FILE *file;
+    char *text;
+    size_t bytes;
+} summary;
 
 static ebb_status on_end(void *user, ebb_context *ctx)
 {
@@ -54,15 +58,23 @@ static int run(const cli_args *args)
 
 static const cli_option options[] = {
     { "--steps", "N", CLI_COUNT, offsetof(cli_args, steps), "instead of train.steps", false },
-    { "--out", "DIR", CLI_TEXT, offsetof(cli_args, out), "run folder: config, weights, optimizer, metrics", false },
-    { "--resume", "DIR", CLI_TEXT, offsetof(cli_args, resume), "goes on from a run folder, in it unless --out is given", false },
-    { "--memory-summary", NULL, CLI_FLAG, offsetof(cli_args, memory_summary), "prints the pool's statistics at the end", false },
+    { "--out", "DIR", CLI_TEXT, offsetof(cli_args, out),
+      "run folder: config, weights, optimizer, metrics", false },
+    { "--resume", "DIR", CLI_TEXT, offsetof(cli_args, resume),
+      "goes on from a run folder, in it unless --out is given", false },
+    { "--memory-summary", NULL, CLI_FLAG, offsetof(cli_args, memory_summary),
+      "prints the pool's statistics at the end", false },
 };
 
 const cli_command cli_train = {
-    .name = "train", .operands = "CONFIG", .min_operands = 1, .max_operands = 1,
+    .name = "train",
+    .operands = "CONFIG",
+    .min_operands = 1,
+    .max_operands = 1,
     .summary = "Trains a model from a JSON config",
-    .details = "Prints losses, speed, and what memory was used for at the peak.  Ctrl-C ends after the step\n"
-               "that runs, with evaluation and saving.\n",
-    .options = options, .n_options = sizeof(options) / sizeof(options[0]), .run = run,
+    .details = "Prints losses, speed, and what memory was used for at the peak.  Ctrl-C ends\n"
+               "after the step that runs, with evaluation and saving.\n",
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0]),
+    .run = run,
 };

@@ -11,8 +11,10 @@ static const char *value_end(const char *text)
     bool quoted = false;
     for (; *text; text++) {
         if (quoted) {
-            if (*text == '\\' && text[1]) text++;
-            else if (*text == '"') quoted = false;
+            if (*text == '\\' && text[1])
+                text++;
+            else if (*text == '"')
+                quoted = false;
         } else if (*text == '"') {
             quoted = true;
         } else if (*text == '[' || *text == '{') {
@@ -37,11 +39,15 @@ int cli_variants(cli_variant variants[CLI_MAX_VARIANTS], const cli_args *args, c
     for (const char *at = equals + 1;; n++) {
         const char *end = value_end(at);
         if (!end || end == at || n == CLI_MAX_VARIANTS) {
-            cli_usage(args, !end ? "--vary: \"%s\": brackets or quotes do not match"
-                                 : end == at ? "--vary: \"%s\": an empty value" : "--vary: \"%s\": too many values", vary);
+            cli_usage(args,
+                      !end        ? "--vary: \"%s\": brackets or quotes do not match"
+                      : end == at ? "--vary: \"%s\": an empty value"
+                                  : "--vary: \"%s\": too many values",
+                      vary);
             return -1;
         }
-        int length = snprintf(variants[n].set, CLI_VARIANT_BYTES, "%.*s=%.*s", path, vary, (int)(end - at), at);
+        int length = snprintf(variants[n].set, CLI_VARIANT_BYTES, "%.*s=%.*s", path, vary,
+                              (int)(end - at), at);
         if (length >= CLI_VARIANT_BYTES) {
             cli_usage(args, "--vary: \"%.40s...\": a value is too long", vary);
             return -1;

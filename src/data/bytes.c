@@ -7,7 +7,11 @@
 #include "core/file.h"
 #include "core/mem.h"
 
-enum { CHUNK_BYTES = 64 << 10, GZIP_WINDOW = 15 + 16 /* zlib: 32 KiB window, gzip wrapper */ };
+enum {
+    CHUNK_BYTES = 64 << 10,
+    GZIP_WINDOW = 15 + 16, /* zlib: 32 KiB window, gzip wrapper */
+    MAX_EXPANSION = 1032   /* of deflate: at best 258 bytes from 2 bits */
+};
 
 struct ebb__bytes {
     char *path;
@@ -79,7 +83,8 @@ void ebb__bytes_close(ebb__bytes *bytes)
 
 bool ebb__bytes_size(const ebb__bytes *bytes, size_t *out)
 {
-    if (!bytes->gzip) *out = bytes->file_bytes;
+    *out = bytes->file_bytes;
+    if (bytes->gzip && __builtin_mul_overflow(*out, MAX_EXPANSION, out)) *out = SIZE_MAX;
     return !bytes->gzip;
 }
 

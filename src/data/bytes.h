@@ -16,7 +16,8 @@ void ebb__bytes_close(ebb__bytes *bytes); /* NULL is fine */
  * Errors: EFORMAT (corrupt or cut-off gzip data; message with path), EIO, ENOMEM. */
 EBB_NODISCARD ebb_status ebb__bytes_read(ebb__bytes *bytes, void *buf, size_t n, size_t *got);
 
-/* Size of a plain file's data; false for gzip, whose size is known only at its end. */
+/* Size of the data: exact for a plain file (true).  For gzip (false), whose size is known only at
+ * its end, the most that a file of this size can hold. */
 bool ebb__bytes_size(const ebb__bytes *bytes, size_t *out);
 
 #endif

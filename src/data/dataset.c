@@ -57,7 +57,7 @@ ebb_status ebb_dataset_open(ebb_dataset **out, const char *data_json, bool token
                             int64_t classes, uint64_t seed)
 {
     if (!out || !data_json) return ebb_fail(EBB_EINVAL, "dataset_open: an argument is NULL");
-    if (width < 1 || classes < 1 || classes > INT32_MAX)
+    if (width < 1 || width > INT32_MAX || classes < 1 || classes > INT32_MAX)
         return ebb_fail(EBB_EINVAL,
                         "dataset_open: width %lld and classes %lld must lie in [1, 2^31)",
                         (long long)width, (long long)classes);

@@ -101,21 +101,28 @@ static ebb_status read_header(idx_header *h, ebb__bytes *file, int min_dims, int
         fits = fits && !__builtin_mul_overflow(h->row, h->dims[i], &h->row) &&
                ebb__mul_size(&h->data_bytes, h->data_bytes, (size_t)h->dims[i]);
     }
-    if (!fits || h->data_bytes > PTRDIFF_MAX)
+    if (!fits || h->data_bytes > PTRDIFF_MAX - HEADER_BYTES)
         return ebb_fail(EBB_EFORMAT, "%s: %s: the dimensions in the header overflow", key, path);
     return EBB_OK;
+}
+
+/* The file must have the bytes that its header speaks of; of gzip only that it can have them. */
+static ebb_status check_size(const idx_header *h, const ebb__bytes *file, const char *key,
+                             const char *path)
+{
+    size_t size, expected = h->header_bytes + h->data_bytes;
+    bool exact = ebb__bytes_size(file, &size);
+    if (size == expected || (!exact && size > expected)) return EBB_OK;
+    return ebb_fail(EBB_EFORMAT, "%s: %s: expected %zu bytes of header and data, found %s%zu", key,
+                    path, expected, exact ? "" : "at most ", size);
 }
 
 static ebb_status open_file(idx_header *h, ebb__bytes **file, int min_dims, int max_dims,
                             const char *key, const char *path)
 {
-    size_t size;
     ebb_status st = ebb__bytes_open(file, path);
     if (st == EBB_OK) st = read_header(h, *file, min_dims, max_dims, key, path);
-    if (st == EBB_OK && ebb__bytes_size(*file, &size) &&
-        (size < h->header_bytes || size - h->header_bytes != h->data_bytes))
-        st = ebb_fail(EBB_EFORMAT, "%s: %s: expected %zu bytes of header and data, found %zu", key,
-                      path, h->header_bytes + h->data_bytes, size);
+    if (st == EBB_OK) st = check_size(h, *file, key, path);
     if (st == EBB_OK) return EBB_OK;
     ebb__bytes_close(*file);
     *file = NULL;

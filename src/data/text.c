@@ -52,9 +52,10 @@ static ebb_status text_open(ebb_dataset *data, const cJSON *object)
     data->info.n_train = windows(s->train_bytes, data->info.width);
     data->info.n_eval = windows(s->bytes - s->train_bytes, data->info.width);
     if (!data->info.n_train)
-        return ebb_fail(EBB_EINVAL, "data.path: %s: %zu bytes for training (of %zu) are too few for "
-                        "one window of context + 1 = %" PRId64, c->path, s->train_bytes, s->bytes,
-                        data->info.width + 1);
+        return ebb_fail(EBB_EINVAL,
+                        "data.path: %s: %zu bytes for training (of %zu) are too few for "
+                        "one window of context + 1 = %" PRId64,
+                        c->path, s->train_bytes, s->bytes, data->info.width + 1);
     return EBB_OK;
 }
 

@@ -10,7 +10,8 @@
 typedef struct ebb__gemm {
     /* C[b] = alpha * op(A[b]) op(B[b]) + beta * C[b], row-major, for b in [0, batch).
      * op(A): [m, k], op(B): [k, n], C: [m, n]; ld* are row strides in elements of the stored
-     * matrices; stride_* the distance between batches (0: the same matrix for all). */
+     * matrices; stride_* the distance between batches (0: the same matrix for all; where that is C,
+     * beta * C plus the sum of all products).  beta = 0 never reads C. */
     bool trans_a, trans_b;
     int64_t m, n, k, batch;
     double alpha, beta;

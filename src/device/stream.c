@@ -11,7 +11,7 @@
 
 typedef struct piece {
     struct piece *next;
-    ebb__work *work;       /* NULL: wait for `other` to reach `ticket` */
+    ebb__work *work; /* NULL: wait for `other` to reach `ticket` */
     void *arg;
     ebb__stream *other;
     uint64_t ticket;
@@ -19,11 +19,11 @@ typedef struct piece {
 
 struct ebb__stream {
     ebb__streams *streams;
-    ebb__stream *next;     /* in the device's list, which keeps closed streams to the end */
+    ebb__stream *next; /* in the device's list, which keeps closed streams to the end */
     int number;
     bool has_worker, ending;
     pthread_t worker;
-    pthread_mutex_t lock;  /* of the queue */
+    pthread_mutex_t lock; /* of the queue */
     pthread_cond_t changed;
     piece *first, *last;
     uint64_t given;
@@ -31,7 +31,7 @@ struct ebb__stream {
 };
 
 struct ebb__streams {
-    pthread_mutex_t lock;  /* of the list */
+    pthread_mutex_t lock; /* of the list */
     ebb__stream *first;
     int n;
     bool dry;
@@ -54,8 +54,10 @@ static void *run(void *arg)
 {
     ebb__stream *s = arg;
     for (piece *p; (p = next_piece(s)) != NULL; ebb__free(p)) {
-        if (p->work) p->work(p->arg);
-        else ebb__stream_synchronize(p->other, p->ticket);
+        if (p->work)
+            p->work(p->arg);
+        else
+            ebb__stream_synchronize(p->other, p->ticket);
         pthread_mutex_lock(&s->lock);
         atomic_fetch_add(&s->finished, 1);
         pthread_cond_broadcast(&s->changed);
@@ -148,8 +150,10 @@ static ebb_status give(ebb__stream *s, piece what)
     *p = what;
     pthread_mutex_lock(&s->lock);
     EBB_ASSERT(!s->ending);
-    if (s->last) s->last->next = p;
-    else s->first = p;
+    if (s->last)
+        s->last->next = p;
+    else
+        s->first = p;
     s->last = p;
     s->given++;
     pthread_cond_broadcast(&s->changed);
@@ -218,5 +222,7 @@ static void fence_wait(void *self, int number, uint64_t ticket)
 
 ebb__fences ebb__streams_fences(ebb__streams *streams)
 {
-    return (ebb__fences){ .record = fence_record, .is_done = fence_is_done, .wait = fence_wait, .self = streams };
+    return (ebb__fences){
+        .record = fence_record, .is_done = fence_is_done, .wait = fence_wait, .self = streams
+    };
 }

@@ -21,13 +21,14 @@ ebb__fences ebb__streams_fences(ebb__streams *streams);
 
 /* Starts a worker.  Owner: the streams'; ebb__stream_close() ends it earlier.  Errors: ENOMEM. */
 EBB_NODISCARD ebb_status ebb__stream_open(ebb__stream **out, ebb__streams *streams);
-void ebb__stream_close(ebb__stream *stream);   /* finishes its work first */
+void ebb__stream_close(ebb__stream *stream); /* finishes its work first */
 int ebb__stream_number(const ebb__stream *stream);
 
 /* Gives work to the stream.  Errors: ENOMEM; then it was not taken. */
 EBB_NODISCARD ebb_status ebb__stream_enqueue(ebb__stream *stream, ebb__work *work, void *arg);
 /* The stream's later work begins after `other` has reached the ticket.  Errors: ENOMEM. */
-EBB_NODISCARD ebb_status ebb__stream_wait_event(ebb__stream *stream, ebb__stream *other, uint64_t ticket);
+EBB_NODISCARD ebb_status ebb__stream_wait_event(ebb__stream *stream, ebb__stream *other,
+                                                uint64_t ticket);
 
 uint64_t ebb__stream_record(ebb__stream *stream);
 bool ebb__stream_query(ebb__stream *stream, uint64_t ticket);

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ebb/nn.h>
 #include "core/json.h"
+#include <ebb/nn.h>
 
 #define ALLOWED "\"none\", \"every:K\", \"sqrt\" or a list of [first, last] block ranges"
 
@@ -32,14 +32,16 @@ static ebb_status parse_word(ebb_block_range *ranges, int *n_ranges, int blocks,
         char *end = NULL;
         long k = word[6] >= '0' && word[6] <= '9' ? strtol(word + 6, &end, 10) : 0;
         if (k < 1 || *end != '\0')
-            return ebb_fail(EBB_EINVAL, "%s: \"%.40s\": expected \"every:K\", K a whole number of "
-                            "blocks from 1", path, word);
+            return ebb_fail(EBB_EINVAL,
+                            "%s: \"%.40s\": expected \"every:K\", K a whole number of "
+                            "blocks from 1",
+                            path, word);
         every(ranges, n_ranges, blocks, k < blocks ? (int)k : blocks);
         return EBB_OK;
     }
     if (strncmp(word, "plan:", 5) == 0 || strncmp(word, "budget:", 7) == 0)
-        return ebb_fail(EBB_EUNSUPPORTED, "%s: \"%.40s\": the planner is not built yet; now: "
-                        ALLOWED, path, word);
+        return ebb_fail(EBB_EUNSUPPORTED,
+                        "%s: \"%.40s\": the planner is not built yet; now: " ALLOWED, path, word);
     return ebb_fail(EBB_EINVAL, "%s: unknown \"%.40s\"; expected " ALLOWED, path, word);
 }
 
@@ -57,15 +59,20 @@ static ebb_status parse_list(ebb_block_range *ranges, int *n_ranges, int blocks,
     int n = 0, next = 0;
     for (const cJSON *item = list->child; item; item = item->next, n++) {
         int first, last;
-        if (!cJSON_IsArray(item) || cJSON_GetArraySize(item) != 2 ||
-            !whole(item->child, &first) || !whole(item->child->next, &last))
-            return ebb_fail(EBB_EINVAL, "%s[%d]: expected [first, last], block numbers from 0", path, n);
+        if (!cJSON_IsArray(item) || cJSON_GetArraySize(item) != 2 || !whole(item->child, &first) ||
+            !whole(item->child->next, &last))
+            return ebb_fail(EBB_EINVAL, "%s[%d]: expected [first, last], block numbers from 0",
+                            path, n);
         if (first > last || last >= blocks)
-            return ebb_fail(EBB_EINVAL, "%s[%d]: [%d, %d]: first <= last and last < %d, the number "
-                            "of blocks", path, n, first, last, blocks);
+            return ebb_fail(EBB_EINVAL,
+                            "%s[%d]: [%d, %d]: first <= last and last < %d, the number "
+                            "of blocks",
+                            path, n, first, last, blocks);
         if (first < next)
-            return ebb_fail(EBB_EINVAL, "%s[%d]: [%d, %d] overlaps or comes before the range ahead "
-                            "of it", path, n, first, last);
+            return ebb_fail(EBB_EINVAL,
+                            "%s[%d]: [%d, %d] overlaps or comes before the range ahead "
+                            "of it",
+                            path, n, first, last);
         ranges[n] = (ebb_block_range){ first, last };
         next = last + 1;
     }
@@ -73,8 +80,8 @@ static ebb_status parse_list(ebb_block_range *ranges, int *n_ranges, int blocks,
     return EBB_OK;
 }
 
-ebb_status ebb_checkpoint_parse(ebb_block_range *ranges, int *n_ranges, int blocks, const char *json,
-                                const char *path)
+ebb_status ebb_checkpoint_parse(ebb_block_range *ranges, int *n_ranges, int blocks,
+                                const char *json, const char *path)
 {
     cJSON *value = NULL;
     EBB_TRY(ebb__json_parse(&value, json, strlen(json), path));

@@ -6,49 +6,59 @@
 #include "nn/fields.h"
 #include "nn/model.h"
 
-static const char *const gpt_acts[] = { "gelu_tanh", "gelu_erf", "relu", "silu", "tanh", "sigmoid",
-                                        "swiglu", NULL };
-static const char *const mlp_acts[] = { "gelu_tanh", "gelu_erf", "relu", "silu", "tanh", "sigmoid",
-                                        NULL };
+static const char *const gpt_acts[] = { "gelu_tanh", "gelu_erf", "relu",   "silu",
+                                        "tanh",      "sigmoid",  "swiglu", NULL };
+static const char *const mlp_acts[] = { "gelu_tanh", "gelu_erf", "relu", "silu",
+                                        "tanh",      "sigmoid",  NULL };
 static const char *const norms[] = { "layernorm", "rmsnorm", NULL };
 static const char *const positions[] = { "learned", "rope", NULL };
 
 /* Bounds keep products of dims far from 2^63; whether the memory is there is the pool's question. */
 #define MAX_WIDTH 16777216.0
-#define AT(member) offsetof(ebb__model_config, member)
+/* clang-format off */
+#define MLP(name, member, ...) \
+    { .key = name, .offset = offsetof(ebb__model_config, mlp.member), __VA_ARGS__ }
+#define GPT(name, member, ...) \
+    { .key = name, .offset = offsetof(ebb__model_config, gpt.member), __VA_ARGS__ }
+#define TYPE .kind = EBB__STRING, .bytes = EBB__TYPE_BYTES, .required = true
+#define INT(low, high) .kind = EBB__INT, .min = low, .max = high
+#define NUMBER(low, high) .kind = EBB__NUMBER, .min = low, .max = high
+#define CHOICE(words) .kind = EBB__CHOICE, .choices = words
+#define REQUIRED .required = true
 
 const ebb__field ebb__mlp_fields[] = {
-    { .key = "type", .kind = EBB__STRING, .offset = AT(mlp.type), .bytes = sizeof(((ebb__mlp_config *)0)->type), .required = true },
-    { .key = "input", .kind = EBB__INT, .offset = AT(mlp.input), .min = 1, .max = MAX_WIDTH, .required = true },
-    { .key = "hidden", .kind = EBB__JSON, .offset = AT(mlp.hidden_json) },
-    { .key = "output", .kind = EBB__INT, .offset = AT(mlp.output), .min = 1, .max = MAX_WIDTH, .required = true },
-    { .key = "activation", .kind = EBB__CHOICE, .offset = AT(mlp.activation), .choices = mlp_acts },
-    { .key = "dropout", .kind = EBB__NUMBER, .offset = AT(mlp.dropout), .min = 0, .max = 1 },
-    { .key = "frozen", .kind = EBB__JSON, .offset = AT(mlp.frozen) },
+    MLP("type", type, TYPE),
+    MLP("input", input, INT(1, MAX_WIDTH), REQUIRED),
+    MLP("hidden", hidden_json, .kind = EBB__JSON),
+    MLP("output", output, INT(1, MAX_WIDTH), REQUIRED),
+    MLP("activation", activation, CHOICE(mlp_acts)),
+    MLP("dropout", dropout, NUMBER(0, 1)),
+    MLP("frozen", frozen, .kind = EBB__JSON),
 };
 const int ebb__n_mlp_fields = sizeof(ebb__mlp_fields) / sizeof(ebb__mlp_fields[0]);
 
 const ebb__field ebb__gpt_fields[] = {
-    { .key = "type", .kind = EBB__STRING, .offset = AT(gpt.type), .bytes = sizeof(((ebb__gpt_config *)0)->type), .required = true },
-    { .key = "layers", .kind = EBB__INT, .offset = AT(gpt.layers), .min = 1, .max = 10000, .required = true },
-    { .key = "heads", .kind = EBB__INT, .offset = AT(gpt.heads), .min = 1, .max = 65536, .required = true },
-    { .key = "kv_heads", .kind = EBB__INT, .offset = AT(gpt.kv_heads), .min = 1, .max = 65536 },
-    { .key = "head_dim", .kind = EBB__INT, .offset = AT(gpt.head_dim), .min = 1, .max = 65536 },
-    { .key = "width", .kind = EBB__INT, .offset = AT(gpt.width), .min = 1, .max = MAX_WIDTH, .required = true },
-    { .key = "ffn_width", .kind = EBB__INT, .offset = AT(gpt.ffn_width), .min = 1, .max = MAX_WIDTH },
-    { .key = "context", .kind = EBB__INT, .offset = AT(gpt.context), .min = 1, .max = MAX_WIDTH, .required = true },
-    { .key = "vocab", .kind = EBB__INT, .offset = AT(gpt.vocab), .min = 1, .max = MAX_WIDTH, .required = true },
-    { .key = "norm", .kind = EBB__CHOICE, .offset = AT(gpt.norm), .choices = norms },
-    { .key = "norm_eps", .kind = EBB__NUMBER, .offset = AT(gpt.norm_eps), .min = 0, .max = 1 },
-    { .key = "activation", .kind = EBB__CHOICE, .offset = AT(gpt.activation), .choices = gpt_acts },
-    { .key = "position", .kind = EBB__CHOICE, .offset = AT(gpt.position), .choices = positions },
-    { .key = "rope_base", .kind = EBB__NUMBER, .offset = AT(gpt.rope_base), .min = 1, .max = 1e12 },
-    { .key = "bias", .kind = EBB__BOOL, .offset = AT(gpt.bias) },
-    { .key = "dropout", .kind = EBB__NUMBER, .offset = AT(gpt.dropout), .min = 0, .max = 1 },
-    { .key = "tie_embeddings", .kind = EBB__BOOL, .offset = AT(gpt.tie_embeddings) },
-    { .key = "frozen", .kind = EBB__JSON, .offset = AT(gpt.frozen) },
+    GPT("type", type, TYPE),
+    GPT("layers", layers, INT(1, 10000), REQUIRED),
+    GPT("heads", heads, INT(1, 65536), REQUIRED),
+    GPT("kv_heads", kv_heads, INT(1, 65536)),
+    GPT("head_dim", head_dim, INT(1, 65536)),
+    GPT("width", width, INT(1, MAX_WIDTH), REQUIRED),
+    GPT("ffn_width", ffn_width, INT(1, MAX_WIDTH)),
+    GPT("context", context, INT(1, MAX_WIDTH), REQUIRED),
+    GPT("vocab", vocab, INT(1, MAX_WIDTH), REQUIRED),
+    GPT("norm", norm, CHOICE(norms)),
+    GPT("norm_eps", norm_eps, NUMBER(0, 1)),
+    GPT("activation", activation, CHOICE(gpt_acts)),
+    GPT("position", position, CHOICE(positions)),
+    GPT("rope_base", rope_base, NUMBER(1, 1e12)),
+    GPT("bias", bias, .kind = EBB__BOOL),
+    GPT("dropout", dropout, NUMBER(0, 1)),
+    GPT("tie_embeddings", tie_embeddings, .kind = EBB__BOOL),
+    GPT("frozen", frozen, .kind = EBB__JSON),
 };
 const int ebb__n_gpt_fields = sizeof(ebb__gpt_fields) / sizeof(ebb__gpt_fields[0]);
+/* clang-format on */
 
 static ebb_status find_arch(const ebb__arch **out, const cJSON *object)
 {
@@ -69,7 +79,8 @@ static ebb_status refuse_bare_gelu(const cJSON *object)
 {
     const cJSON *act = cJSON_GetObjectItemCaseSensitive(object, "activation");
     if (!cJSON_IsString(act) || strcmp(act->valuestring, "gelu") != 0) return EBB_OK;
-    return ebb_fail(EBB_EINVAL, "model.activation: \"gelu\" is the erf form in some frameworks and "
+    return ebb_fail(EBB_EINVAL,
+                    "model.activation: \"gelu\" is the erf form in some frameworks and "
                     "the tanh form in others (they differ by up to 4.7e-4); write \"gelu_erf\" or "
                     "\"gelu_tanh\"");
 }
@@ -82,8 +93,10 @@ static ebb_status check_frozen(const cJSON *frozen)
     int i = 0;
     for (const cJSON *item = frozen->child; item; item = item->next, i++) {
         if (!cJSON_IsString(item) || item->valuestring[0] == '\0')
-            return ebb_fail(EBB_EINVAL, "model.frozen[%d]: expected a parameter name pattern such as "
-                            "\"embed.*\"", i);
+            return ebb_fail(EBB_EINVAL,
+                            "model.frozen[%d]: expected a parameter name pattern such as "
+                            "\"embed.*\"",
+                            i);
     }
     return EBB_OK;
 }

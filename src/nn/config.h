@@ -4,17 +4,22 @@
 
 #include "core/json.h"
 
-enum { EBB__MAX_HIDDEN = 256 };
+enum { EBB__MAX_HIDDEN = 256, EBB__TYPE_BYTES = 16 };
 
 typedef enum ebb__act {
-    EBB__ACT_GELU_TANH, EBB__ACT_GELU_ERF, EBB__ACT_RELU, EBB__ACT_SILU, EBB__ACT_TANH,
-    EBB__ACT_SIGMOID, EBB__ACT_SWIGLU
+    EBB__ACT_GELU_TANH,
+    EBB__ACT_GELU_ERF,
+    EBB__ACT_RELU,
+    EBB__ACT_SILU,
+    EBB__ACT_TANH,
+    EBB__ACT_SIGMOID,
+    EBB__ACT_SWIGLU
 } ebb__act;
 typedef enum ebb__norm { EBB__LAYERNORM, EBB__RMSNORM } ebb__norm;
 typedef enum ebb__position { EBB__POS_LEARNED, EBB__POS_ROPE } ebb__position;
 
 typedef struct ebb__mlp_config {
-    char type[16];
+    char type[EBB__TYPE_BYTES];
     int64_t input, output;
     const cJSON *hidden_json, *frozen; /* borrowed from the object that was read */
     int64_t hidden[EBB__MAX_HIDDEN];
@@ -24,8 +29,9 @@ typedef struct ebb__mlp_config {
 } ebb__mlp_config;
 
 typedef struct ebb__gpt_config {
-    char type[16];
-    int64_t layers, heads, kv_heads, head_dim, width, ffn_width, context, vocab; /* L H KV D C F T V */
+    char type[EBB__TYPE_BYTES];
+    int64_t layers, heads, kv_heads, head_dim, width, ffn_width, context,
+        vocab;                      /* L H KV D C F T V */
     int norm, activation, position; /* ebb__norm, ebb__act, ebb__position */
     double norm_eps, rope_base, dropout;
     bool bias, tie_embeddings;
@@ -36,7 +42,10 @@ typedef struct ebb__gpt_config {
 typedef struct ebb__model_config {
     const struct ebb__arch *arch;
     const cJSON *frozen;
-    union { ebb__mlp_config mlp; ebb__gpt_config gpt; };
+    union {
+        ebb__mlp_config mlp;
+        ebb__gpt_config gpt;
+    };
 } ebb__model_config;
 
 /* Reads and checks `object`, whose JSON path is "model".  The object must outlive what is borrowed.

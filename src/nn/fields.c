@@ -21,7 +21,7 @@ static cJSON *value_of(const ebb__field *field, const void *src)
 
 ebb_status ebb__fields_add(cJSON *object, const char *key, cJSON *value)
 {
-    if (cJSON_HasObjectItem(object, key)) {
+    if (value && cJSON_HasObjectItem(object, key)) {
         cJSON_Delete(value);
         return EBB_OK;
     }

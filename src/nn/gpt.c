@@ -8,10 +8,12 @@
 #include "nn/fields.h"
 #include "nn/model.h"
 
-typedef struct affine { ebb_tensor *weight, *bias; } affine; /* bias NULL where the config has none */
+typedef struct affine {
+    ebb_tensor *weight, *bias;
+} affine; /* bias NULL where the config has none */
 
 typedef struct block_weights {
-    affine norm1, qkv, attn_out; /* [C]; [(H + 2 KV) D, C]; [C, H D] */
+    affine norm1, qkv, attn_out;  /* [C]; [(H + 2 KV) D, C]; [C, H D] */
     affine norm2, up, gate, down; /* [C]; [F, C]; [F, C], swiglu only; [C, F] */
 } block_weights;
 
@@ -42,8 +44,10 @@ static ebb_status check(ebb__model_config *config, const cJSON *object)
                         (long long)c->kv_heads, (long long)c->heads);
     if (c->head_dim == 0) {
         if (c->width % c->heads != 0)
-            return ebb_fail(EBB_EINVAL, "model.heads: %lld does not divide model.width %lld; change "
-                            "one, or give model.head_dim", (long long)c->heads, (long long)c->width);
+            return ebb_fail(EBB_EINVAL,
+                            "model.heads: %lld does not divide model.width %lld; change "
+                            "one, or give model.head_dim",
+                            (long long)c->heads, (long long)c->width);
         c->head_dim = c->width / c->heads;
     }
     if (c->ffn_width == 0) c->ffn_width = 4 * c->width;
@@ -68,12 +72,16 @@ static ebb_status count(void *user, const ebb__param_spec *spec)
     return EBB_OK;
 }
 
-static ebb_status params(const ebb__model_config *c, void *weights, ebb__param_fn *emit, void *user);
+static ebb_status params(const ebb__model_config *c, void *weights, ebb__param_fn *emit,
+                         void *user);
 
 static ebb_status info(ebb_model_info *out, const ebb__model_config *c)
 {
-    *out = (ebb_model_info){ .type = "gpt", .tokens = true, .width = c->gpt.context,
-                             .classes = c->gpt.vocab, .blocks = (int)c->gpt.layers };
+    *out = (ebb_model_info){ .type = "gpt",
+                             .tokens = true,
+                             .width = c->gpt.context,
+                             .classes = c->gpt.vocab,
+                             .blocks = (int)c->gpt.layers };
     return params(c, NULL, count, &out->parameters);
 }
 
@@ -95,8 +103,9 @@ typedef struct emitter {
 static ebb_status emit_one(const emitter *e, ebb_tensor **slot, const char *name, ebb__init init,
                            double scale, int64_t rows, int64_t cols /* 0: a vector */)
 {
-    ebb__param_spec spec = { .ndim = cols ? 2 : 1, .dims = { rows, cols }, .init = init,
-                             .scale = scale, .slot = slot };
+    ebb__param_spec spec = {
+        .ndim = cols ? 2 : 1, .dims = { rows, cols }, .init = init, .scale = scale, .slot = slot
+    };
     snprintf(spec.name, sizeof(spec.name), "%s%s", e->prefix, name);
     return e->emit(e->user, &spec);
 }
@@ -133,7 +142,8 @@ static ebb_status emit_block(const emitter *e, block_weights *w)
     int64_t packed = (c->heads + 2 * c->kv_heads) * c->head_dim;
     EBB_TRY(emit_norm(e, w ? &w->norm1 : NULL, "norm1"));
     EBB_TRY(emit_linear(e, w ? &w->qkv : NULL, "attn.qkv", STD, packed, c->width));
-    EBB_TRY(emit_linear(e, w ? &w->attn_out : NULL, "attn.out", residual, c->width, c->heads * c->head_dim));
+    EBB_TRY(emit_linear(e, w ? &w->attn_out : NULL, "attn.out", residual, c->width,
+                        c->heads * c->head_dim));
     EBB_TRY(emit_norm(e, w ? &w->norm2 : NULL, "norm2"));
     EBB_TRY(emit_linear(e, w ? &w->up : NULL, "mlp.up", STD, c->ffn_width, c->width));
     if (c->activation == EBB__ACT_SWIGLU)
@@ -141,7 +151,8 @@ static ebb_status emit_block(const emitter *e, block_weights *w)
     return emit_linear(e, w ? &w->down : NULL, "mlp.down", residual, c->width, c->ffn_width);
 }
 
-static ebb_status params(const ebb__model_config *config, void *weights, ebb__param_fn *emit, void *user)
+static ebb_status params(const ebb__model_config *config, void *weights, ebb__param_fn *emit,
+                         void *user)
 {
     const ebb__gpt_config *c = &config->gpt;
     gpt_weights *w = weights;
@@ -149,8 +160,8 @@ static ebb_status params(const ebb__model_config *config, void *weights, ebb__pa
     EBB_TRY(emit_one(&e, w ? &w->tokens : NULL, "embed.tokens.weight", EBB__INIT_NORMAL, STD,
                      c->vocab, c->width));
     if (c->position == EBB__POS_LEARNED)
-        EBB_TRY(emit_one(&e, w ? &w->positions : NULL, "embed.positions.weight", EBB__INIT_NORMAL, STD,
-                         c->context, c->width));
+        EBB_TRY(emit_one(&e, w ? &w->positions : NULL, "embed.positions.weight", EBB__INIT_NORMAL,
+                         STD, c->context, c->width));
     for (int i = 0; i < c->layers; i++) {
         snprintf(e.prefix, sizeof(e.prefix), "blocks.%d.", i);
         EBB_TRY(emit_block(&e, w ? &w->blocks[i] : NULL));
@@ -158,12 +169,14 @@ static ebb_status params(const ebb__model_config *config, void *weights, ebb__pa
     e.prefix[0] = '\0';
     EBB_TRY(emit_norm(&e, w ? &w->norm : NULL, "norm"));
     if (c->tie_embeddings) return EBB_OK;
-    return emit_one(&e, w ? &w->head : NULL, "head.weight", EBB__INIT_NORMAL, STD, c->vocab, c->width);
+    return emit_one(&e, w ? &w->head : NULL, "head.weight", EBB__INIT_NORMAL, STD, c->vocab,
+                    c->width);
 }
 
 /* ---- forward ----------------------------------------------------------------------------- */
 
-static ebb_status normalize(ebb_tensor **out, const ebb__gpt_config *c, ebb_tensor *x, const affine *w)
+static ebb_status normalize(ebb_tensor **out, const ebb__gpt_config *c, ebb_tensor *x,
+                            const affine *w)
 {
     if (c->norm == EBB__RMSNORM) return ebb_rmsnorm(out, x, w->weight, c->norm_eps);
     return ebb_layernorm(out, x, w->weight, w->bias, c->norm_eps);
@@ -174,12 +187,15 @@ static ebb_status attention_half(ebb_tensor **out, const ebb_model *model, const
                                  ebb_tensor *x) /* [B, T, C] */
 {
     const ebb__gpt_config *c = &model->config.gpt;
-    ebb_attention_options attention = { .heads = c->heads, .kv_heads = c->kv_heads, .causal = true };
+    ebb_attention_options attention = { .heads = c->heads,
+                                        .kv_heads = c->kv_heads,
+                                        .causal = true };
     EBB_LOCAL(h);
     EBB_TRY(normalize(&h, c, x, &w->norm1));
     EBB_TRY(ebb_linear(&h, h, w->qkv.weight, w->qkv.bias)); /* [B, T, (H + 2 KV) D] */
     if (c->position == EBB__POS_ROPE) {
-        ebb_rope_options rope = { .head_dim = c->head_dim, .heads = c->heads + c->kv_heads,
+        ebb_rope_options rope = { .head_dim = c->head_dim,
+                                  .heads = c->heads + c->kv_heads,
                                   .base = c->rope_base };
         EBB_TRY(ebb_rope(&h, h, &rope));
     }
@@ -258,7 +274,18 @@ static ebb_status leave(ebb_tensor **logits, const ebb_model *model, ebb_tensor 
 }
 
 const ebb__arch ebb__gpt = {
-    .type = "gpt", .tokens = true, .block_name = "blocks", .fields = ebb__gpt_fields, .n_fields = &ebb__n_gpt_fields,
-    .defaults = defaults, .check = check, .fill = fill, .info = info,
-    .weights_bytes = weights_bytes, .params = params, .enter = enter, .block = block, .leave = leave,
+    .type = "gpt",
+    .tokens = true,
+    .block_name = "blocks",
+    .fields = ebb__gpt_fields,
+    .n_fields = &ebb__n_gpt_fields,
+    .defaults = defaults,
+    .check = check,
+    .fill = fill,
+    .info = info,
+    .weights_bytes = weights_bytes,
+    .params = params,
+    .enter = enter,
+    .block = block,
+    .leave = leave,
 };

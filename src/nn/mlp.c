@@ -6,12 +6,11 @@
 #include "nn/fields.h"
 #include "nn/model.h"
 
-typedef struct layer { ebb_tensor *weight, *bias; } layer; /* [out, in], [out] */
+typedef struct layer {
+    ebb_tensor *weight, *bias;
+} layer; /* [out, in], [out] */
 
-static void defaults(ebb__model_config *c)
-{
-    c->mlp.activation = EBB__ACT_RELU;
-}
+static void defaults(ebb__model_config *c) { c->mlp.activation = EBB__ACT_RELU; }
 
 static ebb_status check(ebb__model_config *c, const cJSON *object)
 {
@@ -19,14 +18,16 @@ static ebb_status check(ebb__model_config *c, const cJSON *object)
     const cJSON *list = c->mlp.hidden_json;
     if (!list) return EBB_OK;
     if (!cJSON_IsArray(list))
-        return ebb_fail(EBB_EINVAL, "model.hidden: expected a list of layer widths, such as [1024, 1024]");
+        return ebb_fail(EBB_EINVAL,
+                        "model.hidden: expected a list of layer widths, such as [1024, 1024]");
     int n = 0;
     for (const cJSON *item = list->child; item; item = item->next, n++) {
         if (n == EBB__MAX_HIDDEN)
             return ebb_fail(EBB_EINVAL, "model.hidden: more than %d layers", EBB__MAX_HIDDEN);
         double width = cJSON_IsNumber(item) ? item->valuedouble : 0;
         if (width < 1 || width > 16777216 || width != floor(width))
-            return ebb_fail(EBB_EINVAL, "model.hidden[%d]: expected a whole number from 1 to 16777216", n);
+            return ebb_fail(EBB_EINVAL,
+                            "model.hidden[%d]: expected a whole number from 1 to 16777216", n);
         c->mlp.hidden[n] = (int64_t)width;
     }
     c->mlp.n_hidden = n;
@@ -51,8 +52,11 @@ static int64_t width_after(const ebb__model_config *c, int i)
 
 static ebb_status info(ebb_model_info *out, const ebb__model_config *c)
 {
-    *out = (ebb_model_info){ .type = "mlp", .tokens = false, .width = c->mlp.input,
-                             .classes = c->mlp.output, .blocks = n_layers(c) };
+    *out = (ebb_model_info){ .type = "mlp",
+                             .tokens = false,
+                             .width = c->mlp.input,
+                             .classes = c->mlp.output,
+                             .blocks = n_layers(c) };
     for (int i = 0; i < n_layers(c); i++)
         out->parameters += (width_before(c, i) + 1) * width_after(c, i);
     return EBB_OK;
@@ -71,9 +75,15 @@ static ebb_status params(const ebb__model_config *c, void *weights, ebb__param_f
         /* Kaiming uniform with a = sqrt(5), as PyTorch's Linear: weight and bias within
          * 1/sqrt(fan_in).  He et al., arXiv 1502.01852. */
         double bound = 1 / sqrt((double)in);
-        ebb__param_spec w = { .ndim = 2, .dims = { out, in }, .init = EBB__INIT_UNIFORM, .scale = bound,
+        ebb__param_spec w = { .ndim = 2,
+                              .dims = { out, in },
+                              .init = EBB__INIT_UNIFORM,
+                              .scale = bound,
                               .slot = layers ? &layers[i].weight : NULL };
-        ebb__param_spec b = { .ndim = 1, .dims = { out }, .init = EBB__INIT_UNIFORM, .scale = bound,
+        ebb__param_spec b = { .ndim = 1,
+                              .dims = { out },
+                              .init = EBB__INIT_UNIFORM,
+                              .scale = bound,
                               .slot = layers ? &layers[i].bias : NULL };
         snprintf(w.name, sizeof(w.name), "layers.%d.weight", i);
         snprintf(b.name, sizeof(b.name), "layers.%d.bias", i);
@@ -113,7 +123,18 @@ static ebb_status leave(ebb_tensor **logits, const ebb_model *model, ebb_tensor 
 }
 
 const ebb__arch ebb__mlp = {
-    .type = "mlp", .tokens = false, .block_name = "layers", .fields = ebb__mlp_fields, .n_fields = &ebb__n_mlp_fields,
-    .defaults = defaults, .check = check, .fill = fill, .info = info,
-    .weights_bytes = weights_bytes, .params = params, .enter = enter, .block = block, .leave = leave,
+    .type = "mlp",
+    .tokens = false,
+    .block_name = "layers",
+    .fields = ebb__mlp_fields,
+    .n_fields = &ebb__n_mlp_fields,
+    .defaults = defaults,
+    .check = check,
+    .fill = fill,
+    .info = info,
+    .weights_bytes = weights_bytes,
+    .params = params,
+    .enter = enter,
+    .block = block,
+    .leave = leave,
 };

@@ -92,7 +92,8 @@ static ebb_status check_entry(const ebb_safetensors_entry *e, const ebb_tensor *
     if (same) return EBB_OK;
     char want[96];
     ebb_tensor_describe(t, want, sizeof(want));
-    return ebb_fail(EBB_EFORMAT, "%s: \"%.60s\" is %s with %d dims (first %lld), the model wants %s", path,
+    return ebb_fail(EBB_EFORMAT,
+                    "%s: \"%.60s\" is %s with %d dims (first %lld), the model wants %s", path,
                     e->name, e->dtype_name, e->ndim, e->ndim ? (long long)e->dims[0] : 0LL, want);
 }
 
@@ -109,9 +110,11 @@ static ebb_status check_file(const ebb_model *model, const ebb_safetensors *file
     for (int f = 0; f < ebb_safetensors_count(file); f++) {
         const char *name = ebb_safetensors_at(file, f).name;
         bool known = false;
-        for (int i = 0; i < model->n_params && !known; i++) known = strcmp(model->names[i], name) == 0;
+        for (int i = 0; i < model->n_params && !known; i++)
+            known = strcmp(model->names[i], name) == 0;
         if (!known)
-            return ebb_fail(EBB_EFORMAT, "%s: \"%.60s\" is not a parameter of this model", path, name);
+            return ebb_fail(EBB_EFORMAT, "%s: \"%.60s\" is not a parameter of this model", path,
+                            name);
     }
     return EBB_OK;
 }
@@ -122,7 +125,8 @@ static ebb_status read_all(ebb_model *model, const ebb_safetensors *file, const 
     EBB_WITH_MODE(EBB_NO_GRAD);
     for (int i = 0; i < model->n_params; i++) {
         EBB_LOCAL(value);
-        EBB_TRY(ebb_safetensors_read(&value, model->ctx, file, ebb_safetensors_find(file, model->names[i])));
+        EBB_TRY(ebb_safetensors_read(&value, model->ctx, file,
+                                     ebb_safetensors_find(file, model->names[i])));
         EBB_TRY(ebb_copy_into(model->params[i].tensor, value));
     }
     return EBB_OK;
@@ -169,20 +173,25 @@ static ebb_status run_block(ebb_tensor **out, const ebb_model *model, int index,
     return st;
 }
 
-typedef struct segment { const ebb_model *model; ebb_block_range range; } segment;
+typedef struct segment {
+    const ebb_model *model;
+    ebb_block_range range;
+} segment;
 
 static ebb_status run_range(void *user, ebb_tensor **out, ebb_tensor *x)
 {
     const segment *s = user;
     EBB_TRY(run_block(out, s->model, s->range.first, x));
-    for (int i = s->range.first + 1; i <= s->range.last; i++) EBB_TRY(run_block(out, s->model, i, *out));
+    for (int i = s->range.first + 1; i <= s->range.last; i++)
+        EBB_TRY(run_block(out, s->model, i, *out));
     return EBB_OK;
 }
 
 static ebb_status run_segment(ebb_tensor **x, const ebb_model *model, ebb_block_range range)
 {
     char name[64];
-    snprintf(name, sizeof(name), "%s.%d-%d", model->config.arch->block_name, range.first, range.last);
+    snprintf(name, sizeof(name), "%s.%d-%d", model->config.arch->block_name, range.first,
+             range.last);
     ebb_checkpoint_options options = { .struct_bytes = sizeof(options), .name = name };
     segment s = { model, range };
     return ebb_checkpoint(x, *x, run_range, &s, &options);
@@ -225,8 +234,8 @@ ebb_status ebb_model_logits(ebb_tensor **out, ebb_model *model, ebb_tensor *inpu
     return EBB_OK;
 }
 
-ebb_status ebb_model_loss(ebb_tensor **out, ebb_model *model, ebb_tensor *inputs, ebb_tensor *targets,
-                          double normalizer)
+ebb_status ebb_model_loss(ebb_tensor **out, ebb_model *model, ebb_tensor *inputs,
+                          ebb_tensor *targets, double normalizer)
 {
     EBB_LOCAL(logits);
     EBB_TRY(ebb_model_logits(&logits, model, inputs));
@@ -244,8 +253,10 @@ ebb_status ebb_model_set_checkpoint(ebb_model *model, const ebb_block_range *ran
     for (int i = 0; i < n; i++) {
         ebb_block_range r = ranges[i];
         if (r.first < next || r.last < r.first || r.last >= model->info.blocks)
-            return ebb_fail(EBB_EINVAL, "model: range %d, [%d, %d]: ranges are in order, without "
-                            "overlap, within %d blocks", i, r.first, r.last, model->info.blocks);
+            return ebb_fail(EBB_EINVAL,
+                            "model: range %d, [%d, %d]: ranges are in order, without "
+                            "overlap, within %d blocks",
+                            i, r.first, r.last, model->info.blocks);
         next = r.last + 1;
     }
     if (n > 0) memcpy(model->ranges, ranges, (size_t)n * sizeof(*ranges));

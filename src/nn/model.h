@@ -5,13 +5,14 @@
 #ifndef EBB_NN_MODEL_H
 #define EBB_NN_MODEL_H
 
-#include <ebb/nn.h>
 #include "nn/config.h"
+#include <ebb/nn.h>
 
 enum { EBB__PARAM_NAME_BYTES = 64 };
 
 typedef enum ebb__init {
-    EBB__INIT_ZERO, EBB__INIT_ONE,
+    EBB__INIT_ZERO,
+    EBB__INIT_ONE,
     EBB__INIT_NORMAL, /* N(0, scale^2) */
     EBB__INIT_UNIFORM /* U(-scale, scale) */
 } ebb__init;
@@ -29,7 +30,7 @@ typedef ebb_status ebb__param_fn(void *user, const ebb__param_spec *spec);
 
 typedef struct ebb__arch {
     const char *type;
-    bool tokens; /* inputs are i32 [B, T], else float [B, in] */
+    bool tokens;            /* inputs are i32 [B, T], else float [B, in] */
     const char *block_name; /* "blocks": block 3 is called "blocks.3" in reports */
     const ebb__field *fields;
     const int *n_fields;
@@ -40,7 +41,8 @@ typedef struct ebb__arch {
     ebb_status (*info)(ebb_model_info *info, const ebb__model_config *c);
     size_t (*weights_bytes)(const ebb__model_config *c);
     /* Names every parameter in the fixed order of files; weights may be NULL (counting). */
-    ebb_status (*params)(const ebb__model_config *c, void *weights, ebb__param_fn *emit, void *user);
+    ebb_status (*params)(const ebb__model_config *c, void *weights, ebb__param_fn *emit,
+                         void *user);
     ebb_status (*enter)(ebb_tensor **x, const ebb_model *model, ebb_tensor *inputs);
     ebb_status (*block)(ebb_tensor **out, const ebb_model *model, int index, ebb_tensor *x);
     ebb_status (*leave)(ebb_tensor **logits, const ebb_model *model, ebb_tensor *x);
@@ -56,13 +58,13 @@ struct ebb_model {
     ebb_model_info info;
     ebb_dtype dtype;
     bool training;
-    void *weights;               /* the kind's struct of borrowed tensors */
-    ebb_named_tensor *params;    /* owned, in the fixed order */
+    void *weights;            /* the kind's struct of borrowed tensors */
+    ebb_named_tensor *params; /* owned, in the fixed order */
     char (*names)[EBB__PARAM_NAME_BYTES];
     int n_params;
-    ebb_block_range *ranges;     /* segments, in order, without overlap */
+    ebb_block_range *ranges; /* segments, in order, without overlap */
     int n_ranges;
-    char (*block_names)[24];     /* "blocks.3", for scopes and segments */
+    char (*block_names)[24]; /* "blocks.3", for scopes and segments */
 };
 
 /* Allocates and initialises every parameter, and checks the frozen patterns. */
@@ -70,6 +72,7 @@ EBB_NODISCARD ebb_status ebb__model_make_params(ebb_model *model, uint64_t seed)
 /* x as `act` says; not for swiglu. */
 EBB_NODISCARD ebb_status ebb__activate(ebb_tensor **out, ebb_tensor *x, ebb__act act);
 /* Dropout while training, else x itself. */
-EBB_NODISCARD ebb_status ebb__model_dropout(ebb_tensor **out, const ebb_model *model, ebb_tensor *x, double p);
+EBB_NODISCARD ebb_status ebb__model_dropout(ebb_tensor **out, const ebb_model *model, ebb_tensor *x,
+                                            double p);
 
 #endif

@@ -5,6 +5,7 @@
 #include "core/mem.h"
 #include "core/rng.h"
 #include "nn/model.h"
+#include "tensor/context.h"
 
 /* FNV-1a: each parameter draws from a stream of its own, whatever the order and the thread count. */
 static uint64_t hash_name(const char *name)
@@ -32,22 +33,43 @@ static void draw(double *x, const ebb__param_spec *spec, uint64_t seed, uint64_t
     }
 }
 
-static void fill_random(ebb_tensor *t, const ebb__param_spec *spec, uint64_t seed)
+typedef struct filling {
+    const ebb__param_spec *spec;
+    uint64_t seed;
+    void *data;
+    int64_t elems;
+    bool f64;
+} filling;
+
+/* Chunks [begin, end): each draws from its own place in the stream, whoever runs it. */
+static void fill_chunks(void *arg, int64_t begin, int64_t end, int thread)
 {
-    void *data = ebb_tensor_data(t);
-    int64_t elems = ebb_tensor_elems(t);
-    bool f64 = ebb_tensor_dtype(t) == EBB_F64;
+    (void)thread;
+    const filling *f = arg;
     double chunk[DRAW_CHUNK];
-    for (int64_t at = 0; data && at < elems; at += DRAW_CHUNK) {
-        int64_t n = elems - at < DRAW_CHUNK ? elems - at : DRAW_CHUNK;
-        draw(chunk, spec, seed, (uint64_t)(at / 2), n);
+    for (int64_t at = begin * DRAW_CHUNK; at < f->elems && at < end * DRAW_CHUNK;
+         at += DRAW_CHUNK) {
+        int64_t n = f->elems - at < DRAW_CHUNK ? f->elems - at : DRAW_CHUNK;
+        draw(chunk, f->spec, f->seed, (uint64_t)(at / 2), n);
         for (int64_t i = 0; i < n; i++) {
-            if (f64)
-                ((double *)data)[at + i] = chunk[i];
+            if (f->f64)
+                ((double *)f->data)[at + i] = chunk[i];
             else
-                ((float *)data)[at + i] = (float)chunk[i];
+                ((float *)f->data)[at + i] = (float)chunk[i];
         }
     }
+}
+
+static void fill_random(ebb_tensor *t, const ebb__param_spec *spec, uint64_t seed)
+{
+    ebb__threads *threads = ebb__context_threads(ebb_tensor_context(t));
+    filling f = { .spec = spec,
+                  .seed = seed,
+                  .data = ebb_tensor_data(t),
+                  .elems = ebb_tensor_elems(t),
+                  .f64 = ebb_tensor_dtype(t) == EBB_F64 };
+    if (!threads || !f.data) return; /* dry */
+    ebb__threads_run(threads, (f.elems + DRAW_CHUNK - 1) / DRAW_CHUNK, 8, fill_chunks, &f);
 }
 
 static ebb_status initialise(ebb_tensor *t, const ebb__param_spec *spec, uint64_t seed)
@@ -94,11 +116,13 @@ static ebb_status check_frozen_patterns(const ebb_model *model)
     int i = 0;
     for (const cJSON *item = list ? list->child : NULL; item; item = item->next, i++) {
         bool hit = false;
-        for (int p = 0; p < model->n_params && !hit; p++) hit = matches(item->valuestring, model->names[p]);
+        for (int p = 0; p < model->n_params && !hit; p++)
+            hit = matches(item->valuestring, model->names[p]);
         if (!hit)
-            return ebb_fail(EBB_EINVAL, "model.frozen[%d]: \"%.60s\" matches no parameter; names look "
-                            "like \"%s\", * stands for any characters", i, item->valuestring,
-                            model->names[0]);
+            return ebb_fail(EBB_EINVAL,
+                            "model.frozen[%d]: \"%.60s\" matches no parameter; names look "
+                            "like \"%s\", * stands for any characters",
+                            i, item->valuestring, model->names[0]);
     }
     return EBB_OK;
 }
@@ -110,7 +134,10 @@ static ebb_status count_one(void *user, const ebb__param_spec *spec)
     return EBB_OK;
 }
 
-typedef struct maker { ebb_model *model; uint64_t seed; } maker;
+typedef struct maker {
+    ebb_model *model;
+    uint64_t seed;
+} maker;
 
 static ebb_status make_one(void *user, const ebb__param_spec *spec)
 {

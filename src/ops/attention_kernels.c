@@ -12,6 +12,8 @@
 #include "ops/lanes.h"
 #include "ops/rows.h"
 
+/* Of 32 to 128 by 64 to 256, the fastest over causal and full, T = 256 and 1024, D = 64: smaller tiles
+ * waste less above the diagonal, larger ones make faster products. */
 enum { TILE_Q = 64, TILE_K = 128 };
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }

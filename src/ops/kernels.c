@@ -1,9 +1,9 @@
 /* ops/kernels.c: what infer functions and CPU kernels share. */
 #include "ops/kernels.h"
 
+#include "core/threads.h"
 #include <stdio.h>
 #include <string.h>
-#include "core/threads.h"
 
 ebb_status ebb__infer_like_first(ebb_call *call)
 {
@@ -34,8 +34,9 @@ ebb_status ebb__require_same_dtype(const ebb_call *call)
 {
     for (int i = 1; i < call->n_in; i++) {
         if (call->in[i].dtype != call->in[0].dtype) {
-            return ebb_fail(EBB_EDTYPE, "%s: input 0 is %s, input %d is %s; cast first", call->op->name,
-                            ebb_dtype_name(call->in[0].dtype), i, ebb_dtype_name(call->in[i].dtype));
+            return ebb_fail(EBB_EDTYPE, "%s: input 0 is %s, input %d is %s; cast first",
+                            call->op->name, ebb_dtype_name(call->in[0].dtype), i,
+                            ebb_dtype_name(call->in[i].dtype));
         }
     }
     return EBB_OK;
@@ -60,7 +61,9 @@ ebb_status ebb_arg_set(ebb_arg *arg, ebb_dtype dtype, int ndim, const int64_t *d
     /* The product without zero dims must fit too: strides are made of it. */
     int64_t strides[EBB_MAX_DIMS], span = 1, bytes = 0, elems = 1;
     for (int d = ndim - 1; d >= 0; d--) {
-        if (dims[d] < 0) return ebb_fail(EBB_ESHAPE, "dim %d is %lld; it must not be negative", d, (long long)dims[d]);
+        if (dims[d] < 0)
+            return ebb_fail(EBB_ESHAPE, "dim %d is %lld; it must not be negative", d,
+                            (long long)dims[d]);
         strides[d] = span;
         elems *= dims[d] ? 1 : 0;
         if (__builtin_mul_overflow(span, dims[d] ? dims[d] : 1, &span)) {
@@ -97,7 +100,8 @@ char *ebb_arg_describe(const ebb_arg *arg, char *buf, size_t buf_bytes)
     char text[32 + 24 * EBB_MAX_DIMS];
     size_t at = (size_t)snprintf(text, sizeof text, "%s[", ebb_dtype_name(arg->dtype));
     for (int d = 0; d < arg->ndim; d++) {
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%lld", d ? ", " : "", (long long)arg->dims[d]);
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%lld", d ? ", " : "",
+                               (long long)arg->dims[d]);
     }
     snprintf(text + at, sizeof text - at, "]");
     snprintf(buf, buf_bytes, "%s", text);
@@ -112,6 +116,6 @@ void ebb_parallel(const ebb_call *call, int64_t n, int64_t grain, ebb_range_fn *
 ebb_status ebb__apply_one(const ebb_op *op, ebb_tensor **out, ebb_tensor *const ins[], int n_ins,
                           const void *attrs, size_t attrs_bytes)
 {
-    ebb_tensor **outs[1] = {out};
+    ebb_tensor **outs[1] = { out };
     return ebb_apply(op, outs, 1, ins, n_ins, attrs, attrs_bytes);
 }

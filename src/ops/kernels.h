@@ -29,7 +29,8 @@ ebb_status ebb__require_float(const ebb_call *call);
 ebb_status ebb__resolve_axis(const ebb_call *call, int64_t *axis);
 
 /* ebb_apply() of an op with one output and n_ins inputs. */
-EBB_NODISCARD ebb_status ebb__apply_one(const ebb_op *op, ebb_tensor **out, ebb_tensor *const ins[], int n_ins,
-                                        const void *attrs, size_t attrs_bytes);
+EBB_NODISCARD ebb_status ebb__apply_one(const ebb_op *op, ebb_tensor **out,
+                                        ebb_tensor *const ins[], int n_ins, const void *attrs,
+                                        size_t attrs_bytes);
 
 #endif

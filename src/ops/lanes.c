@@ -2,6 +2,9 @@
 #include "ops/lanes.h"
 
 #include <math.h>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 #include "core/assert.h"
 #include "core/half.h"
 
@@ -19,10 +22,40 @@ static void read_f64(double *restrict to, const double *restrict from, int64_t s
     for (int64_t i = 0; i < n; i++) to[i] = from[i * stride];
 }
 
+/* gcc 12 does not vectorise conversions of _Float16 by itself. */
+static void read_f16_run(float *restrict to, const uint16_t *restrict from, int64_t n)
+{
+    int64_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= n; i += 8) {
+        _mm256_storeu_ps(
+            to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(from + i))));
+    }
+#endif
+    for (; i < n; i++) to[i] = ebb__f16_to_f32(from[i]);
+}
+
+static void write_f16_run(uint16_t *restrict to, const float *restrict from, int64_t n)
+{
+    int64_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= n; i += 8) {
+        _mm_storeu_si128((__m128i *)(void *)(to + i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+    }
+#endif
+    for (; i < n; i++) to[i] = ebb__f32_to_f16(from[i]);
+}
+
+static void write_bf16_run(uint16_t *restrict to, const float *restrict from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) to[i] = ebb__f32_to_bf16(from[i]);
+}
+
 static void read_f16(float *restrict to, const uint16_t *restrict from, int64_t stride, int64_t n)
 {
     if (stride == 1) {
-        for (int64_t i = 0; i < n; i++) to[i] = ebb__f16_to_f32(from[i]);
+        read_f16_run(to, from, n);
     } else {
         for (int64_t i = 0; i < n; i++) to[i] = ebb__f16_to_f32(from[i * stride]);
     }
@@ -37,8 +70,8 @@ static void read_bf16(float *restrict to, const uint16_t *restrict from, int64_t
     }
 }
 
-const void *ebb__lanes_read(ebb_dtype dtype, const void *data, int64_t offset, int64_t stride, int64_t n,
-                            ebb__lanes *buf)
+const void *ebb__lanes_read(ebb_dtype dtype, const void *data, int64_t offset, int64_t stride,
+                            int64_t n, ebb__lanes *buf)
 {
     if (stride == 1 && dtype == EBB_F32) return (const float *)data + offset;
     if (stride == 1 && dtype == EBB_F64) return (const double *)data + offset;
@@ -67,11 +100,17 @@ void ebb__lanes_write(ebb_dtype dtype, void *data, int64_t offset, int64_t strid
         for (int64_t i = 0; i < n; i++) to[i * stride] = from[i];
     } else if (dtype == EBB_F16) {
         uint16_t *to = (uint16_t *)data + offset;
-        for (int64_t i = 0; i < n; i++) to[i * stride] = ebb__f32_to_f16(from[i]);
+        if (stride == 1)
+            write_f16_run(to, from, n);
+        else
+            for (int64_t i = 0; i < n; i++) to[i * stride] = ebb__f32_to_f16(from[i]);
     } else {
         EBB_ASSERT(dtype == EBB_BF16);
         uint16_t *to = (uint16_t *)data + offset;
-        for (int64_t i = 0; i < n; i++) to[i * stride] = ebb__f32_to_bf16(from[i]);
+        if (stride == 1)
+            write_bf16_run(to, from, n);
+        else
+            for (int64_t i = 0; i < n; i++) to[i * stride] = ebb__f32_to_bf16(from[i]);
     }
 }
 
@@ -87,7 +126,7 @@ static double fold(double *sums)
 
 static double sum_f32(const float *x, int64_t n)
 {
-    double sums[WAYS] = {0};
+    double sums[WAYS] = { 0 };
     int64_t i = 0;
     for (; i + WAYS <= n; i += WAYS) {
         for (int j = 0; j < WAYS; j++) sums[j] += (double)x[i + j];
@@ -98,7 +137,7 @@ static double sum_f32(const float *x, int64_t n)
 
 static double sum_f64(const double *x, int64_t n)
 {
-    double sums[WAYS] = {0};
+    double sums[WAYS] = { 0 };
     int64_t i = 0;
     for (; i + WAYS <= n; i += WAYS) {
         for (int j = 0; j < WAYS; j++) sums[j] += x[i + j];
@@ -114,7 +153,7 @@ double ebb__lanes_sum(ebb_dtype dtype, const void *lanes, int64_t n)
 
 static double dot_f32(const float *x, const float *y, int64_t n)
 {
-    double sums[WAYS] = {0};
+    double sums[WAYS] = { 0 };
     int64_t i = 0;
     for (; i + WAYS <= n; i += WAYS) {
         for (int j = 0; j < WAYS; j++) sums[j] += (double)x[i + j] * (double)y[i + j];
@@ -125,7 +164,7 @@ static double dot_f32(const float *x, const float *y, int64_t n)
 
 static double dot_f64(const double *x, const double *y, int64_t n)
 {
-    double sums[WAYS] = {0};
+    double sums[WAYS] = { 0 };
     int64_t i = 0;
     for (; i + WAYS <= n; i += WAYS) {
         for (int j = 0; j < WAYS; j++) sums[j] += x[i + j] * y[i + j];
@@ -137,6 +176,17 @@ static double dot_f64(const double *x, const double *y, int64_t n)
 double ebb__lanes_dot(ebb_dtype dtype, const void *a, const void *b, int64_t n)
 {
     return dtype == EBB_F64 ? dot_f64(a, b, n) : dot_f32(a, b, n);
+}
+
+void ebb__lanes_add(double *restrict sums, ebb_dtype dtype, const void *lanes, int64_t n)
+{
+    if (dtype == EBB_F64) {
+        const double *x = lanes;
+        for (int64_t i = 0; i < n; i++) sums[i] += x[i];
+    } else {
+        const float *x = lanes;
+        for (int64_t i = 0; i < n; i++) sums[i] += (double)x[i];
+    }
 }
 
 static double max_f32(const float *x, int64_t n)

@@ -14,7 +14,9 @@
 #define EBB__IVDEP _Pragma("GCC ivdep")
 #endif
 
-enum { EBB__LANES = 256 }; /* the most elements that go through a buffer at once */
+/* The most elements that go through a buffer at once.  Measured on [2048, 1536] f32, gradient of a
+ * broadcast factor: 256 2.4 ms, 512 1.8 ms, 1024 1.0 ms (long runs suit the prefetcher). */
+enum { EBB__LANES = 1024 };
 
 typedef union ebb__lanes {
     float f32[EBB__LANES];
@@ -22,19 +24,24 @@ typedef union ebb__lanes {
 } __attribute__((aligned(64))) ebb__lanes;
 
 /* Whether a dtype is its own compute type, so that lanes can be used where they lie. */
-static inline bool ebb__is_compute_dtype(ebb_dtype dtype) { return dtype == EBB_F32 || dtype == EBB_F64; }
+static inline bool ebb__is_compute_dtype(ebb_dtype dtype)
+{
+    return dtype == EBB_F32 || dtype == EBB_F64;
+}
 
 /* Elements offset, offset + stride, ... (n of them) as compute values: a pointer into `data` where
  * stride is 1 and the dtype is a compute type, else `buf`, filled; then n <= EBB__LANES. */
-const void *ebb__lanes_read(ebb_dtype dtype, const void *data, int64_t offset, int64_t stride, int64_t n,
-                            ebb__lanes *buf);
-/* Writes compute values back, rounded to nearest even; nothing to do where `lanes` already lies there. */
+const void *ebb__lanes_read(ebb_dtype dtype, const void *data, int64_t offset, int64_t stride,
+                            int64_t n, ebb__lanes *buf);
+/* Writes compute values back, rounded to nearest even; nothing to do where `lanes` lies there. */
 void ebb__lanes_write(ebb_dtype dtype, void *data, int64_t offset, int64_t stride, int64_t n,
                       const void *lanes);
 
 /* Sums in f64 in a fixed order: sixteen running sums, folded by halves. */
 double ebb__lanes_sum(ebb_dtype dtype, const void *lanes, int64_t n);
 double ebb__lanes_dot(ebb_dtype dtype, const void *a, const void *b, int64_t n);
+/* sums[i] += lanes[i] */
+void ebb__lanes_add(double *sums, ebb_dtype dtype, const void *lanes, int64_t n);
 /* The largest; -inf for n = 0; NaNs are passed over. */
 double ebb__lanes_max(ebb_dtype dtype, const void *lanes, int64_t n);
 

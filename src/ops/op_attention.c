@@ -123,7 +123,9 @@ static void cost(const ebb_call *call, ebb_cost *k)
     if (a.causal && a.t_q <= a.t_k) seen -= (double)a.t_q * (double)(a.t_q - 1) / 2;
     double macs = (double)a.batch * (double)a.heads * (double)a.head_dim * seen;
     double bytes = (double)call->out[OUT].elems * (double)ebb_dtype_bytes(a.dtype);
-    for (int i = 0; i < call->n_in; i++) bytes += (double)call->in[i].elems * (double)ebb_dtype_bytes(call->in[i].dtype);
+    for (int i = 0; i < call->n_in; i++) {
+        bytes += (double)call->in[i].elems * (double)ebb_dtype_bytes(call->in[i].dtype);
+    }
     *k = (ebb_cost){ .fwd_flops = 4 * macs, .bwd_flops = 10 * macs, .fwd_bytes = bytes, .bwd_bytes = 3 * bytes };
 }
 

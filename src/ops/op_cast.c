@@ -1,13 +1,15 @@
 /* ops/op_cast.c: another dtype for the same values.
  * Among floats each conversion rounds once, to nearest even; among integers it wraps; integers
  * become floats.  Floats do not become integers: which rounding is meant is the caller's to say. */
-#include <ebb/ops.h>
 #include "core/half.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
 #include "ops/walk.h"
+#include <ebb/ops.h>
 
-typedef struct cast_attrs { int dtype; } cast_attrs;
+typedef struct cast_attrs {
+    int dtype;
+} cast_attrs;
 
 static ebb_status infer(ebb_call *call)
 {
@@ -39,33 +41,53 @@ static float to_odd(double x)
 static void store_f64(ebb_dtype dtype, void *to, int64_t at, const double *from, int64_t n)
 {
     switch (dtype) {
-    case EBB_F64: for (int64_t i = 0; i < n; i++) ((double *)to)[at + i] = from[i]; break;
-    case EBB_F32: for (int64_t i = 0; i < n; i++) ((float *)to)[at + i] = (float)from[i]; break;
-    case EBB_F16: for (int64_t i = 0; i < n; i++) ((uint16_t *)to)[at + i] = ebb__f32_to_f16(to_odd(from[i])); break;
-    default: for (int64_t i = 0; i < n; i++) ((uint16_t *)to)[at + i] = ebb__f32_to_bf16(to_odd(from[i]));
+    case EBB_F64:
+        for (int64_t i = 0; i < n; i++) ((double *)to)[at + i] = from[i];
+        break;
+    case EBB_F32:
+        for (int64_t i = 0; i < n; i++) ((float *)to)[at + i] = (float)from[i];
+        break;
+    case EBB_F16:
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)to)[at + i] = ebb__f32_to_f16(to_odd(from[i]));
+        break;
+    default:
+        for (int64_t i = 0; i < n; i++)
+            ((uint16_t *)to)[at + i] = ebb__f32_to_bf16(to_odd(from[i]));
     }
 }
 
-static void load_i64(ebb_dtype dtype, const void *from, int64_t at, int64_t stride, int64_t *to, int64_t n)
+static void load_i64(ebb_dtype dtype, const void *from, int64_t at, int64_t stride, int64_t *to,
+                     int64_t n)
 {
     switch (dtype) {
-    case EBB_I32: for (int64_t i = 0; i < n; i++) to[i] = ((const int32_t *)from)[at + i * stride]; break;
-    case EBB_I64: for (int64_t i = 0; i < n; i++) to[i] = ((const int64_t *)from)[at + i * stride]; break;
-    default: for (int64_t i = 0; i < n; i++) to[i] = ((const uint8_t *)from)[at + i * stride];
+    case EBB_I32:
+        for (int64_t i = 0; i < n; i++) to[i] = ((const int32_t *)from)[at + i * stride];
+        break;
+    case EBB_I64:
+        for (int64_t i = 0; i < n; i++) to[i] = ((const int64_t *)from)[at + i * stride];
+        break;
+    default:
+        for (int64_t i = 0; i < n; i++) to[i] = ((const uint8_t *)from)[at + i * stride];
     }
 }
 
 static void store_i64(ebb_dtype dtype, void *to, int64_t at, const int64_t *from, int64_t n)
 {
     switch (dtype) {
-    case EBB_I32: for (int64_t i = 0; i < n; i++) ((int32_t *)to)[at + i] = (int32_t)(uint32_t)from[i]; break;
-    case EBB_I64: for (int64_t i = 0; i < n; i++) ((int64_t *)to)[at + i] = from[i]; break;
-    default: for (int64_t i = 0; i < n; i++) ((uint8_t *)to)[at + i] = (uint8_t)from[i];
+    case EBB_I32:
+        for (int64_t i = 0; i < n; i++) ((int32_t *)to)[at + i] = (int32_t)(uint32_t)from[i];
+        break;
+    case EBB_I64:
+        for (int64_t i = 0; i < n; i++) ((int64_t *)to)[at + i] = from[i];
+        break;
+    default:
+        for (int64_t i = 0; i < n; i++) ((uint8_t *)to)[at + i] = (uint8_t)from[i];
     }
 }
 
 /* Integers of more than 53 bits: to f32 in one step, since f64 would round before it. */
-static void integers_to_floats(ebb_dtype dtype, void *to, int64_t at, const int64_t *from, int64_t n)
+static void integers_to_floats(ebb_dtype dtype, void *to, int64_t at, const int64_t *from,
+                               int64_t n)
 {
     double wide[EBB__LANES];
     if (dtype == EBB_F32) {
@@ -110,8 +132,10 @@ static void convert_run(void *arg, const int64_t *offsets, int64_t n)
     } else if (!ebb_dtype_is_float(from)) {
         int64_t wide[EBB__LANES];
         load_i64(from, c->from->data, offsets[1], stride, wide, n);
-        if (ebb_dtype_is_float(to)) integers_to_floats(to, c->to->data, offsets[0], wide, n);
-        else store_i64(to, c->to->data, offsets[0], wide, n);
+        if (ebb_dtype_is_float(to))
+            integers_to_floats(to, c->to->data, offsets[0], wide, n);
+        else
+            store_i64(to, c->to->data, offsets[0], wide, n);
     } else {
         ebb__lanes buf;
         const void *lanes = ebb__lanes_read(from, c->from->data, offsets[1], stride, n, &buf);
@@ -134,7 +158,7 @@ static void convert_range(void *arg, int64_t begin, int64_t end, int thread)
 
 static void convert(const ebb_call *call, const ebb_arg *to, const ebb_arg *from, bool accumulate)
 {
-    conversion c = {.to = to, .from = from, .accumulate = accumulate};
+    conversion c = { .to = to, .from = from, .accumulate = accumulate };
     ebb__walk_init(&c.walk, to->ndim, to->dims);
     ebb__walk_add(&c.walk, to->ndim, to->dims, to->strides);
     ebb__walk_add(&c.walk, from->ndim, from->dims, from->strides);
@@ -158,7 +182,8 @@ static void cost(const ebb_call *call, ebb_cost *cost) { ebb__cost_elementwise(c
 
 /* ---- cases ------------------------------------------------------------------------------- */
 
-static const cast_attrs f32 = {EBB_F32}, f64 = {EBB_F64}, i32 = {EBB_I32}, i64 = {EBB_I64}, none = {99};
+static const cast_attrs f32 = {EBB_F32}, f64 = {EBB_F64}, i32 = {EBB_I32}, i64 = {EBB_I64},
+                        none = {99};
 #define NORMAL(...) {{__VA_ARGS__, EBB_CASE_NORMAL, 0, false, false}}
 #define STRIDED(...) {{__VA_ARGS__, EBB_CASE_NORMAL, 0, true, false}}
 #define INDEX(...) {{__VA_ARGS__, EBB_CASE_INDEX, 100, false, false}}
@@ -183,6 +208,6 @@ const ebb_op ebb_op_cast = {
 
 ebb_status ebb_cast(ebb_tensor **out, ebb_tensor *x, ebb_dtype dtype)
 {
-    cast_attrs attrs = {(int)dtype};
+    cast_attrs attrs = { (int)dtype };
     return ebb__apply_one(&ebb_op_cast, out, &x, 1, &attrs, sizeof attrs);
 }

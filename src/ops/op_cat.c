@@ -1,12 +1,17 @@
 /* ops/op_cat.c: tensors joined along an axis.  Backward hands each input its part of dy. */
-#include <ebb/ops.h>
 #include "ops/kernels.h"
 #include "ops/table.h"
 #include "ops/walk.h"
+#include <ebb/ops.h>
 
-typedef struct cat_attrs { int64_t axis; } cat_attrs; /* after infer(): not negative */
+typedef struct cat_attrs {
+    int64_t axis;
+} cat_attrs; /* after infer(): not negative */
 
-static int64_t axis_of(const ebb_call *call) { return ((const cat_attrs *)(const void *)call->attrs)->axis; }
+static int64_t axis_of(const ebb_call *call)
+{
+    return ((const cat_attrs *)(const void *)call->attrs)->axis;
+}
 
 /* Input i must be like input 0 but for the size of the axis. */
 static ebb_status check_input(const ebb_call *call, int i, int64_t axis)
@@ -16,7 +21,8 @@ static ebb_status check_input(const ebb_call *call, int i, int64_t axis)
     for (int d = 0; fits && d < x->ndim; d++) fits = d == axis || x->dims[d] == first->dims[d];
     if (fits) return EBB_OK;
     char text[2][128];
-    return ebb_fail(EBB_ESHAPE, "cat: input 0 is %s, input %d is %s; they may differ on axis %lld only",
+    return ebb_fail(EBB_ESHAPE,
+                    "cat: input 0 is %s, input %d is %s; they may differ on axis %lld only",
                     ebb_arg_describe(first, text[0], sizeof text[0]), i,
                     ebb_arg_describe(x, text[1], sizeof text[1]), (long long)axis);
 }
@@ -25,7 +31,8 @@ static ebb_status infer(ebb_call *call)
 {
     ebb_status st = ebb__require_same_dtype(call);
     int64_t *axis = &EBB_ATTRS(call, cat_attrs)->axis;
-    if (st == EBB_OK && call->in[0].ndim == 0) return ebb_fail(EBB_ESHAPE, "cat: scalars have no axis");
+    if (st == EBB_OK && call->in[0].ndim == 0)
+        return ebb_fail(EBB_ESHAPE, "cat: scalars have no axis");
     if (st == EBB_OK) st = ebb__resolve_axis(call, axis);
     if (st != EBB_OK) return st;
     const ebb_arg *first = &call->in[0];
@@ -49,7 +56,8 @@ static ebb_arg part(const ebb_call *call, const ebb_arg *whole, int i)
     ebb_arg p = *whole;
     p.dims[axis] = call->in[i].dims[axis];
     p.elems = call->in[i].elems;
-    p.data = (char *)whole->data + (size_t)(begin * whole->strides[axis]) * ebb_dtype_bytes(whole->dtype);
+    p.data = (char *)whole->data +
+             (size_t)(begin * whole->strides[axis]) * ebb_dtype_bytes(whole->dtype);
     return p;
 }
 
@@ -76,7 +84,7 @@ static ebb_status backward(const ebb_call *call)
 static void cost(const ebb_call *call, ebb_cost *cost)
 {
     double bytes = 2 * (double)ebb_dtype_bytes(call->out[0].dtype) * (double)call->out[0].elems;
-    *cost = (ebb_cost){.fwd_bytes = bytes, .bwd_bytes = bytes};
+    *cost = (ebb_cost){ .fwd_bytes = bytes, .bwd_bytes = bytes };
 }
 
 static const cat_attrs first = {0}, last = {-1}, outside = {2};
@@ -89,12 +97,15 @@ static const ebb_op_case cases[] = {
     {"one input", 1, {NORMAL(2, {3, 5})}, ATTRS(first), EBB_OK},
     {"rows", 2, {NORMAL(2, {3, 5}), NORMAL(2, {2, 5})}, ATTRS(first), EBB_OK},
     {"columns", 3, {NORMAL(2, {3, 5}), NORMAL(2, {3, 1}), NORMAL(2, {3, 17})}, ATTRS(last), EBB_OK},
-    {"eight vectors", 8, {NORMAL(1, {1}), NORMAL(1, {2}), NORMAL(1, {3}), NORMAL(1, {4}), NORMAL(1, {1}),
-                          NORMAL(1, {2}), NORMAL(1, {3}), NORMAL(1, {33})}, ATTRS(first), EBB_OK},
-    {"one is empty", 3, {NORMAL(2, {3, 2}), NORMAL(2, {3, 0}), NORMAL(2, {3, 4})}, ATTRS(last), EBB_OK},
+    {"eight vectors", 8, {NORMAL(1, {1}), NORMAL(1, {2}), NORMAL(1, {3}), NORMAL(1, {4}),
+                          NORMAL(1, {1}), NORMAL(1, {2}), NORMAL(1, {3}), NORMAL(1, {33})},
+     ATTRS(first), EBB_OK},
+    {"one is empty", 3, {NORMAL(2, {3, 2}), NORMAL(2, {3, 0}), NORMAL(2, {3, 4})},
+     ATTRS(last), EBB_OK},
     {"all are empty", 2, {NORMAL(2, {0, 3}), NORMAL(2, {0, 3})}, ATTRS(first), EBB_OK},
     {"strided", 2, {STRIDED(3, {2, 3, 4}), STRIDED(3, {2, 3, 5})}, ATTRS(last), EBB_OK},
-    {"six dims", 2, {NORMAL(6, {1, 2, 1, 3, 2, 2}), NORMAL(6, {3, 2, 1, 3, 2, 2})}, ATTRS(first), EBB_OK},
+    {"six dims", 2, {NORMAL(6, {1, 2, 1, 3, 2, 2}), NORMAL(6, {3, 2, 1, 3, 2, 2})},
+     ATTRS(first), EBB_OK},
     {"only the second's gradient", 2, {FIXED(1, {4}), NORMAL(1, {5})}, ATTRS(first), EBB_OK},
     {"other sizes", 2, {NORMAL(2, {3, 5}), NORMAL(2, {2, 4})}, ATTRS(first), EBB_ESHAPE},
     {"other dims", 2, {NORMAL(2, {3, 5}), NORMAL(1, {5})}, ATTRS(first), EBB_ESHAPE},
@@ -104,13 +115,14 @@ static const ebb_op_case cases[] = {
 };
 
 const ebb_op ebb_op_cat = {
-    .name = "cat", .min_in = 1, .max_in = EBB_MAX_IN, .n_out = 1, .flags = EBB_OP_CHEAP | EBB_OP_STRIDED,
+    .name = "cat", .min_in = 1, .max_in = EBB_MAX_IN, .n_out = 1,
+    .flags = EBB_OP_CHEAP | EBB_OP_STRIDED,
     .infer = infer, .cost = cost, .cpu = {forward, backward, NULL},
     .cases = cases, .n_cases = (int)(sizeof cases / sizeof cases[0]),
 };
 
 ebb_status ebb_cat(ebb_tensor **out, int n, ebb_tensor *const xs[], int axis)
 {
-    cat_attrs attrs = {axis};
+    cat_attrs attrs = { axis };
     return ebb__apply_one(&ebb_op_cat, out, xs, n, &attrs, sizeof attrs);
 }

@@ -58,8 +58,8 @@ static ebb_status check_targets(const ebb_call *call)
     for (int64_t i = 0; i < targets->elems; i++) {
         int64_t target = ebb__index_at(targets, i);
         if (target == EBB_IGNORE || (target >= 0 && target < classes)) continue;
-        return ebb_fail(EBB_EINVAL, "cross_entropy: target %lld of row %lld is outside [0, %lld) and is not %d (ignored)",
-                        (long long)target, (long long)i, (long long)classes, (int)EBB_IGNORE);
+        return ebb_fail(EBB_EINVAL, "cross_entropy: target %lld of row %lld is outside [0, %lld) and is not %d "
+                        "(ignored)", (long long)target, (long long)i, (long long)classes, (int)EBB_IGNORE);
     }
     return EBB_OK;
 }
@@ -153,7 +153,8 @@ static const ebb_op_case cases[] = {
 };
 
 const ebb_op ebb_op_cross_entropy = {
-    .name = "cross_entropy", .min_in = 2, .max_in = 2, .n_out = 2, .n_aux = 1, .no_grad_in = EBB_IN(TARGETS),
+    .name = "cross_entropy", .min_in = 2, .max_in = 2, .n_out = 2, .n_aux = 1,
+    .flags = EBB_OP_GRAD_OVER_IN, .no_grad_in = EBB_IN(TARGETS),
     .needs = { [LOGITS] = EBB_IN(LOGITS) | EBB_IN(TARGETS) | EBB_OUT(LSE) },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,

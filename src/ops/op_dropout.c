@@ -22,7 +22,7 @@ enum {
 static ebb_status infer(ebb_call *call)
 {
     double p = EBB_ATTRS(call, attrs)->p;
-    ebb_status st = ebb__require_float_dtype(call, 0);
+    ebb_status st = ebb__require_float(call);
     if (st != EBB_OK) return st;
     if (!(p >= 0 && p <= 1)) return ebb_fail(EBB_EINVAL, "dropout: p is %g; it must be in [0, 1]", p);
     call->rng_offset = (uint64_t)(call->in[0].elems + WORDS - 1) / WORDS;

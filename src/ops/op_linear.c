@@ -23,7 +23,7 @@ static ebb_status infer(ebb_call *call)
 {
     const ebb_arg *x = &call->in[X], *weight = &call->in[WEIGHT], *bias = &call->in[BIAS];
     char text[2][96];
-    ebb_status st = ebb__require_float_dtype(call, X);
+    ebb_status st = ebb__require_float(call);
     if (st != EBB_OK) return st;
     if (weight->ndim != 2 || x->ndim < 1 || weight->dims[1] != x->dims[x->ndim - 1]) {
         return ebb_fail(EBB_ESHAPE, "linear: x %s and weight %s; they must be [..., I] and [O, I]",

@@ -32,7 +32,7 @@ static ebb_status infer(ebb_call *call)
 {
     const attrs *at = EBB_ATTRS(call, attrs);
     const ebb_arg *a = &call->in[A], *b = &call->in[B];
-    ebb_status st = ebb__require_float_dtype(call, A);
+    ebb_status st = ebb__require_float(call);
     if (st != EBB_OK) return st;
     if (a->ndim < 2 || b->ndim < 2) return mismatch(call, "both need at least two dims");
     if (last(a, at->trans_a ? 2 : 1) != last(b, at->trans_b ? 1 : 2)) {

@@ -1,9 +1,9 @@
 /* ops/op_reduce.c: sum and mean over some axes.  Backward spreads dy; it reads nothing saved. */
-#include <ebb/ops.h>
 #include "ops/kernels.h"
 #include "ops/reduce.h"
 #include "ops/table.h"
 #include "ops/walk.h"
+#include <ebb/ops.h>
 
 /* Given: the axes as the caller wrote them.  After infer(): bit d of `mask` is axis d, and nothing
  * else counts. */
@@ -14,7 +14,10 @@ typedef struct reduce_attrs {
     uint32_t mask;
 } reduce_attrs;
 
-static const reduce_attrs *attrs_of(const ebb_call *call) { return (const reduce_attrs *)(const void *)call->attrs; }
+static const reduce_attrs *attrs_of(const ebb_call *call)
+{
+    return (const reduce_attrs *)(const void *)call->attrs;
+}
 
 static ebb_status find_mask(ebb_call *call)
 {
@@ -22,7 +25,8 @@ static ebb_status find_mask(ebb_call *call)
     int ndim = call->in[0].ndim;
     attrs->mask = 0;
     if (attrs->n_axes < 0 || attrs->n_axes > EBB_MAX_DIMS) {
-        return ebb_fail(EBB_EINVAL, "%s: %d axes; allowed are 0 (all) to %d", call->op->name, attrs->n_axes, ndim);
+        return ebb_fail(EBB_EINVAL, "%s: %d axes; allowed are 0 (all) to %d", call->op->name,
+                        attrs->n_axes, ndim);
     }
     if (attrs->n_axes == 0) attrs->mask = (1u << ndim) - 1;
     for (int i = 0; i < attrs->n_axes; i++) {
@@ -30,7 +34,8 @@ static ebb_status find_mask(ebb_call *call)
         ebb_status st = ebb__resolve_axis(call, &axis);
         if (st != EBB_OK) return st;
         if (attrs->mask & (1u << axis)) {
-            return ebb_fail(EBB_EINVAL, "%s: axis %lld is given twice", call->op->name, (long long)axis);
+            return ebb_fail(EBB_EINVAL, "%s: axis %lld is given twice", call->op->name,
+                            (long long)axis);
         }
         attrs->mask |= 1u << axis;
     }
@@ -82,21 +87,29 @@ static double count(const ebb_call *call)
 
 static ebb_status forward(const ebb_call *call, double scale)
 {
-    ebb__reduction job = {.space = &call->in[0], .out = expanded(call, &call->out[0]), .scale = scale,
-                          .n_in = 1, .in = {&call->in[0]}};
+    ebb__reduction job = { .space = &call->in[0],
+                           .out = expanded(call, &call->out[0]),
+                           .scale = scale,
+                           .n_in = 1,
+                           .in = { &call->in[0] } };
     ebb__run_reduction(call, &job);
     return EBB_OK;
 }
 
-EBB__LANES_FN_1(times_p_f32, float, a * p)
-EBB__LANES_FN_1(times_p_f64, double, a * p)
+EBB__LANES_FN_1(times_p_f32, float, a *p)
+EBB__LANES_FN_1(times_p_f64, double, a *p)
 
 static ebb_status backward(const ebb_call *call, double scale)
 {
     if (!call->din[0].data) return EBB_OK;
     ebb_arg dy = expanded(call, &call->dout[0]);
-    ebb__elementwise job = {.out = &call->din[0], .accumulate = call->accumulate[0], .n_in = 1, .in = {&dy},
-                            .f32 = times_p_f32, .f64 = times_p_f64, .params = &scale};
+    ebb__elementwise job = { .out = &call->din[0],
+                             .accumulate = call->accumulate[0],
+                             .n_in = 1,
+                             .in = { &dy },
+                             .f32 = times_p_f32,
+                             .f64 = times_p_f64,
+                             .params = &scale };
     ebb__run_elementwise(call, &job);
     return EBB_OK;
 }
@@ -110,7 +123,8 @@ static ebb_status mean_backward(const ebb_call *call) { return backward(call, 1.
 static size_t workspace(const ebb_call *call, int pass, int threads)
 {
     if (pass == EBB_BACKWARD) return 0;
-    return ebb__reduction_workspace(call->out[0].elems, call->in[0].elems, threads);
+    ebb_arg out = expanded(call, &call->out[0]);
+    return ebb__reduction_workspace(&out, &call->in[0], threads);
 }
 
 static void cost(const ebb_call *call, ebb_cost *cost)
@@ -118,13 +132,15 @@ static void cost(const ebb_call *call, ebb_cost *cost)
     const ebb_arg *x = &call->in[0];
     double n = (double)x->elems;
     double bytes = (double)ebb_dtype_bytes(x->dtype) * (n + (double)call->out[0].elems);
-    *cost = (ebb_cost){.fwd_flops = n, .bwd_flops = n, .fwd_bytes = bytes, .bwd_bytes = bytes};
+    *cost = (ebb_cost){ .fwd_flops = n, .bwd_flops = n, .fwd_bytes = bytes, .bwd_bytes = bytes };
 }
 
 /* ---- cases ------------------------------------------------------------------------------- */
 
-static const reduce_attrs all = {0}, all_kept = {.keep_dims = 1}, first = {1, {0}, 0, 0}, last = {1, {-1}, 0, 0},
-                          middle_kept = {1, {1}, 1, 0}, outer = {2, {0, -1}, 0, 0}, beyond = {1, {3}, 0, 0},
+static const reduce_attrs all = {0}, all_kept = {.keep_dims = 1}, first = {1, {0}, 0, 0},
+                          last = {1, {-1}, 0, 0},
+                          middle_kept = {1, {1}, 1, 0}, outer = {2, {0, -1}, 0, 0},
+                          beyond = {1, {3}, 0, 0},
                           twice = {2, {0, -2}, 0, 0}, too_many = {7, {0}, 0, 0};
 #define NORMAL(...) {{__VA_ARGS__, EBB_CASE_NORMAL, 0, false, false}}
 #define STRIDED(...) {{__VA_ARGS__, EBB_CASE_NORMAL, 0, true, false}}
@@ -162,9 +178,10 @@ const ebb_op ebb_op_mean = {
     .cases = cases, .n_cases = (int)(sizeof cases / sizeof cases[0]),
 };
 
-static ebb_status apply(const ebb_op *op, ebb_tensor **out, ebb_tensor *x, int n_axes, const int *axes, bool keep_dims)
+static ebb_status apply(const ebb_op *op, ebb_tensor **out, ebb_tensor *x, int n_axes,
+                        const int *axes, bool keep_dims)
 {
-    reduce_attrs attrs = {.n_axes = n_axes, .keep_dims = keep_dims};
+    reduce_attrs attrs = { .n_axes = n_axes, .keep_dims = keep_dims };
     for (int i = 0; i < n_axes && i < EBB_MAX_DIMS; i++) attrs.axes[i] = axes[i];
     return ebb__apply_one(op, out, &x, 1, &attrs, sizeof attrs);
 }

@@ -79,8 +79,8 @@ static ebb_status run(const ebb_call *call, const void *x, void *y, bool accumul
     rotation r = { .call = call, .x = x, .y = y, .accumulate = accumulate, .sign = sign, .batch = in->dims[0],
                    .rows = in->dims[1], .width = in->dims[2], .half = at->head_dim / 2,
                    .rotated = at->heads ? at->heads * at->head_dim : in->dims[2] };
-    ebb_parallel(call, r.rows, 1 + (1 << 12) / (r.batch * r.width + 1), in->dtype == EBB_F64 ? rotate_rows_f64 : rotate_rows_f32,
-                 &r);
+    int64_t grain = 1 + (1 << 12) / (r.batch * r.width + 1);
+    ebb_parallel(call, r.rows, grain, in->dtype == EBB_F64 ? rotate_rows_f64 : rotate_rows_f32, &r);
     return EBB_OK;
 }
 

@@ -1,10 +1,10 @@
 /* ops/op_swiglu.c: y = silu(gate) * up, elementwise, same shape.  Shazeer, arXiv 2002.05202.
  * One op rather than two: silu(gate) is never kept. */
-#include <ebb/ops.h>
 #include "ops/kernels.h"
 #include "ops/table.h"
 #include "ops/vmath.h"
 #include "ops/walk.h"
+#include <ebb/ops.h>
 
 static ebb_status infer(ebb_call *call)
 {
@@ -38,15 +38,18 @@ static inline double slope_f64(double x)
 /* forward: gate, up; gradient of up: dy, gate; of gate: dy, gate, up */
 EBB__LANES_FN_2(forward_f32, float, silu_f32(a) * b)
 EBB__LANES_FN_2(forward_f64, double, silu_f64(a) * b)
-EBB__LANES_FN_2(up_grad_f32, float, a * silu_f32(b))
-EBB__LANES_FN_2(up_grad_f64, double, a * silu_f64(b))
-EBB__LANES_FN_3(gate_grad_f32, float, a * c * slope_f32(b))
-EBB__LANES_FN_3(gate_grad_f64, double, a * c * slope_f64(b))
+EBB__LANES_FN_2(up_grad_f32, float, a *silu_f32(b))
+EBB__LANES_FN_2(up_grad_f64, double, a *silu_f64(b))
+EBB__LANES_FN_3(gate_grad_f32, float, a *c *slope_f32(b))
+EBB__LANES_FN_3(gate_grad_f64, double, a *c *slope_f64(b))
 
 static ebb_status forward(const ebb_call *call)
 {
-    ebb__elementwise job = {.out = &call->out[0], .n_in = 2, .in = {&call->in[0], &call->in[1]},
-                            .f32 = forward_f32, .f64 = forward_f64};
+    ebb__elementwise job = { .out = &call->out[0],
+                             .n_in = 2,
+                             .in = { &call->in[0], &call->in[1] },
+                             .f32 = forward_f32,
+                             .f64 = forward_f64 };
     ebb__run_elementwise(call, &job);
     return EBB_OK;
 }
@@ -54,20 +57,30 @@ static ebb_status forward(const ebb_call *call)
 static ebb_status backward(const ebb_call *call)
 {
     if (call->din[1].data) {
-        ebb__elementwise job = {.out = &call->din[1], .accumulate = call->accumulate[1], .n_in = 2,
-                                .in = {&call->dout[0], &call->in[0]}, .f32 = up_grad_f32, .f64 = up_grad_f64};
+        ebb__elementwise job = { .out = &call->din[1],
+                                 .accumulate = call->accumulate[1],
+                                 .n_in = 2,
+                                 .in = { &call->dout[0], &call->in[0] },
+                                 .f32 = up_grad_f32,
+                                 .f64 = up_grad_f64 };
         ebb__run_elementwise(call, &job);
     }
     if (call->din[0].data) {
-        ebb__elementwise job = {.out = &call->din[0], .accumulate = call->accumulate[0], .n_in = 3,
-                                .in = {&call->dout[0], &call->in[0], &call->in[1]},
-                                .f32 = gate_grad_f32, .f64 = gate_grad_f64};
+        ebb__elementwise job = { .out = &call->din[0],
+                                 .accumulate = call->accumulate[0],
+                                 .n_in = 3,
+                                 .in = { &call->dout[0], &call->in[0], &call->in[1] },
+                                 .f32 = gate_grad_f32,
+                                 .f64 = gate_grad_f64 };
         ebb__run_elementwise(call, &job);
     }
     return EBB_OK;
 }
 
-static void cost(const ebb_call *call, ebb_cost *cost) { ebb__cost_elementwise(call, cost, 20, 46); }
+static void cost(const ebb_call *call, ebb_cost *cost)
+{
+    ebb__cost_elementwise(call, cost, 20, 46);
+}
 
 #define NORMAL(...) {__VA_ARGS__, EBB_CASE_NORMAL, 0, false, false}
 #define STRIDED(...) {__VA_ARGS__, EBB_CASE_NORMAL, 0, true, false}
@@ -96,6 +109,6 @@ const ebb_op ebb_op_swiglu = {
 
 ebb_status ebb_swiglu(ebb_tensor **out, ebb_tensor *gate, ebb_tensor *up)
 {
-    ebb_tensor *ins[2] = {gate, up};
+    ebb_tensor *ins[2] = { gate, up };
     return ebb__apply_one(&ebb_op_swiglu, out, ins, 2, NULL, 0);
 }

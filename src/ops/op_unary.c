@@ -1,14 +1,18 @@
 /* ops/op_unary.c: y = f(x), elementwise: scale neg exp tanh sigmoid relu silu gelu.
  * Halves are computed in f32.  Where f' can be had from y, backward reads y: what follows usually
  * keeps y anyway, and x need not live. */
-#include <ebb/ops.h>
 #include "ops/kernels.h"
 #include "ops/table.h"
 #include "ops/vmath.h"
 #include "ops/walk.h"
+#include <ebb/ops.h>
 
-typedef struct scale_attrs { double factor; } scale_attrs;
-typedef struct gelu_attrs { int kind; } gelu_attrs;
+typedef struct scale_attrs {
+    double factor;
+} scale_attrs;
+typedef struct gelu_attrs {
+    int kind;
+} gelu_attrs;
 
 /* ---- formulas ---------------------------------------------------------------------------- */
 
@@ -26,13 +30,16 @@ static inline double silu_slope_f64(double x)
     return s * (1.0 + x * (1.0 - s));
 }
 
-#define SQRT_HALF 0.70710678118654752440     /* sqrt(1/2) */
+#define SQRT_HALF   0.70710678118654752440   /* sqrt(1/2) */
 #define NORMAL_PEAK 0.39894228040143267794   /* 1 / sqrt(2 pi) */
 #define GELU_A 0.79788456080286535588        /* sqrt(2 / pi) */
 #define GELU_B 0.044715
 
 /* x Phi(x); its slope is Phi(x) + x phi(x) */
-static inline float gelu_erf_f32(float x) { return 0.5f * x * (1.0f + ebb__erff(x * (float)SQRT_HALF)); }
+static inline float gelu_erf_f32(float x)
+{
+    return 0.5f * x * (1.0f + ebb__erff(x * (float)SQRT_HALF));
+}
 static inline double gelu_erf_f64(double x) { return 0.5 * x * (1.0 + ebb__erf(x * SQRT_HALF)); }
 static inline float gelu_erf_slope_f32(float x)
 {
@@ -58,7 +65,8 @@ static inline double gelu_tanh_f64(double x)
 }
 static inline float gelu_tanh_slope_f32(float x)
 {
-    float c = x > 16.0f ? 16.0f : (x < -16.0f ? -16.0f : x); /* there 1 - t^2 is 0; x^2 must not overflow */
+    /* Beyond 16 1 - t^2 is 0, but x^2 could overflow. */
+    float c = x > 16.0f ? 16.0f : (x < -16.0f ? -16.0f : x);
     float t = ebb__tanhf((float)GELU_A * (c + (float)GELU_B * c * c * c));
     float rise = (float)GELU_A * (1.0f + 3.0f * (float)GELU_B * c * c);
     return 0.5f * (1.0f + t) + 0.5f * c * (1.0f - t) * (1.0f + t) * rise;
@@ -114,96 +122,98 @@ static ebb_status infer(ebb_call *call)
     return st == EBB_OK ? ebb__infer_like_first(call) : st;
 }
 
-static ebb_status forward(const ebb_call *call, ebb__lanes_fn *f32, ebb__lanes_fn *f64, const void *params)
+/* The formulas' p is the op's attribute where it is a double; no other formula uses p. */
+static ebb_status forward(const ebb_call *call, ebb__lanes_fn *f32, ebb__lanes_fn *f64)
 {
-    ebb__elementwise job = {.out = &call->out[0], .n_in = 1, .in = {&call->in[0]},
-                            .f32 = f32, .f64 = f64, .params = params};
+    ebb__elementwise job = { .out = &call->out[0], .n_in = 1, .in = { &call->in[0] },
+                             .f32 = f32, .f64 = f64, .params = call->attrs };
     ebb__run_elementwise(call, &job);
     return EBB_OK;
 }
 
 /* saved: what `needs` names, or NULL. */
-static ebb_status backward(const ebb_call *call, const ebb_arg *saved, ebb__lanes_fn *f32, ebb__lanes_fn *f64,
-                           const void *params)
+static ebb_status backward(const ebb_call *call, const ebb_arg *saved, ebb__lanes_fn *f32,
+                           ebb__lanes_fn *f64)
 {
     if (!call->din[0].data) return EBB_OK;
-    ebb__elementwise job = {.out = &call->din[0], .accumulate = call->accumulate[0],
-                            .n_in = saved ? 2 : 1, .in = {&call->dout[0], saved},
-                            .f32 = f32, .f64 = f64, .params = params};
+    ebb__elementwise job = { .out = &call->din[0], .accumulate = call->accumulate[0],
+                             .n_in = saved ? 2 : 1, .in = { &call->dout[0], saved },
+                             .f32 = f32, .f64 = f64, .params = call->attrs };
     ebb__run_elementwise(call, &job);
     return EBB_OK;
 }
 
-static ebb_status scale_forward(const ebb_call *c) { return forward(c, scale_lanes_f32, scale_lanes_f64, c->attrs); }
-static ebb_status scale_backward(const ebb_call *c)
-{
-    return backward(c, NULL, scale_lanes_f32, scale_lanes_f64, c->attrs);
-}
-static ebb_status neg_forward(const ebb_call *c) { return forward(c, neg_lanes_f32, neg_lanes_f64, NULL); }
-static ebb_status neg_backward(const ebb_call *c) { return backward(c, NULL, neg_lanes_f32, neg_lanes_f64, NULL); }
-static ebb_status exp_forward(const ebb_call *c) { return forward(c, exp_lanes_f32, exp_lanes_f64, NULL); }
-static ebb_status exp_backward(const ebb_call *c) { return backward(c, &c->out[0], exp_grad_f32, exp_grad_f64, NULL); }
-static ebb_status tanh_forward(const ebb_call *c) { return forward(c, tanh_lanes_f32, tanh_lanes_f64, NULL); }
-static ebb_status tanh_backward(const ebb_call *c)
-{
-    return backward(c, &c->out[0], tanh_grad_f32, tanh_grad_f64, NULL);
-}
-static ebb_status sigmoid_forward(const ebb_call *c) { return forward(c, sigmoid_lanes_f32, sigmoid_lanes_f64, NULL); }
-static ebb_status sigmoid_backward(const ebb_call *c)
-{
-    return backward(c, &c->out[0], sigmoid_grad_f32, sigmoid_grad_f64, NULL);
-}
-static ebb_status relu_forward(const ebb_call *c) { return forward(c, relu_lanes_f32, relu_lanes_f64, NULL); }
-static ebb_status relu_backward(const ebb_call *c)
-{
-    return backward(c, &c->out[0], relu_grad_f32, relu_grad_f64, NULL);
-}
-static ebb_status silu_forward(const ebb_call *c) { return forward(c, silu_lanes_f32, silu_lanes_f64, NULL); }
-static ebb_status silu_backward(const ebb_call *c)
-{
-    return backward(c, &c->in[0], silu_grad_f32, silu_grad_f64, NULL);
-}
+/* <name>_forward and <name>_backward from the formulas; the gradient reads *saved. */
+#define KERNELS(name, gradient, saved)                                                             \
+    static ebb_status name##_forward(const ebb_call *call)                                         \
+    {                                                                                              \
+        return forward(call, name##_lanes_f32, name##_lanes_f64);                                  \
+    }                                                                                              \
+    static ebb_status name##_backward(const ebb_call *call)                                        \
+    {                                                                                              \
+        return backward(call, saved, gradient##_f32, gradient##_f64);                              \
+    }
+KERNELS(scale, scale_lanes, NULL)
+KERNELS(neg, neg_lanes, NULL)
+KERNELS(exp, exp_grad, &call->out[0])
+KERNELS(tanh, tanh_grad, &call->out[0])
+KERNELS(sigmoid, sigmoid_grad, &call->out[0])
+KERNELS(relu, relu_grad, &call->out[0])
+KERNELS(silu, silu_grad, &call->in[0])
+KERNELS(gelu_erf, gelu_erf_grad, &call->in[0])
+KERNELS(gelu_tanh, gelu_tanh_grad, &call->in[0])
 
-static bool is_erf(const ebb_call *call) { return ((const gelu_attrs *)(const void *)call->attrs)->kind == EBB_GELU_ERF; }
+static bool is_erf(const ebb_call *call)
+{
+    return ((const gelu_attrs *)(const void *)call->attrs)->kind == EBB_GELU_ERF;
+}
 
 static ebb_status gelu_infer(ebb_call *call)
 {
     int kind = EBB_ATTRS(call, gelu_attrs)->kind;
     if (kind != EBB_GELU_ERF && kind != EBB_GELU_TANH) {
-        return ebb_fail(EBB_EINVAL, "gelu: kind %d; allowed are EBB_GELU_ERF and EBB_GELU_TANH", kind);
+        return ebb_fail(EBB_EINVAL, "gelu: kind %d; allowed are EBB_GELU_ERF and EBB_GELU_TANH",
+                        kind);
     }
     return infer(call);
 }
-static ebb_status gelu_forward(const ebb_call *c)
+
+static ebb_status gelu_forward(const ebb_call *call)
 {
-    return is_erf(c) ? forward(c, gelu_erf_lanes_f32, gelu_erf_lanes_f64, NULL)
-                     : forward(c, gelu_tanh_lanes_f32, gelu_tanh_lanes_f64, NULL);
-}
-static ebb_status gelu_backward(const ebb_call *c)
-{
-    return is_erf(c) ? backward(c, &c->in[0], gelu_erf_grad_f32, gelu_erf_grad_f64, NULL)
-                     : backward(c, &c->in[0], gelu_tanh_grad_f32, gelu_tanh_grad_f64, NULL);
+    return is_erf(call) ? gelu_erf_forward(call) : gelu_tanh_forward(call);
 }
 
-static void cost_simple(const ebb_call *call, ebb_cost *cost) { ebb__cost_elementwise(call, cost, 1, 1); }
-static void cost_exp(const ebb_call *call, ebb_cost *cost) { ebb__cost_elementwise(call, cost, 16, 1); }
-static void cost_tanh(const ebb_call *call, ebb_cost *cost) { ebb__cost_elementwise(call, cost, 20, 4); }
-static void cost_sigmoid(const ebb_call *call, ebb_cost *cost) { ebb__cost_elementwise(call, cost, 18, 3); }
-static void cost_silu(const ebb_call *call, ebb_cost *cost) { ebb__cost_elementwise(call, cost, 19, 23); }
-static void cost_gelu(const ebb_call *call, ebb_cost *cost) { ebb__cost_elementwise(call, cost, 28, 38); }
+static ebb_status gelu_backward(const ebb_call *call)
+{
+    return is_erf(call) ? gelu_erf_backward(call) : gelu_tanh_backward(call);
+}
+
+/* FLOPs per element, forward and backward; a transcendental counts as its polynomial. */
+#define COST(name, fwd, bwd)                                                                       \
+    static void name(const ebb_call *call, ebb_cost *cost)                                         \
+    {                                                                                              \
+        ebb__cost_elementwise(call, cost, fwd, bwd);                                               \
+    }
+COST(cost_simple, 1, 1)
+COST(cost_exp, 16, 1)
+COST(cost_tanh, 20, 4)
+COST(cost_sigmoid, 18, 3)
+COST(cost_silu, 19, 23)
+COST(cost_gelu, 28, 38)
 
 /* ---- cases ------------------------------------------------------------------------------- */
 
 /* Every unary op is tried on these shapes; `kind` differs. */
-#define SHAPES(kind_, attrs_)                                                                            \
-    {"a vector of 17", 1, {{1, {17}, kind_, 0, false, false}}, attrs_, EBB_OK},                          \
-    {"a scalar", 1, {{0, {0}, kind_, 0, false, false}}, attrs_, EBB_OK},                                 \
-    {"one element", 1, {{2, {1, 1}, kind_, 0, false, false}}, attrs_, EBB_OK},                           \
-    {"no elements", 1, {{3, {2, 0, 3}, kind_, 0, false, false}}, attrs_, EBB_OK},                        \
-    {"rows of 33", 1, {{2, {5, 33}, kind_, 0, false, false}}, attrs_, EBB_OK},                           \
-    {"a strided view", 1, {{3, {3, 4, 5}, kind_, 0, true, false}}, attrs_, EBB_OK},                      \
-    {"six dims", 1, {{6, {2, 1, 3, 2, 1, 2}, kind_, 0, false, false}}, attrs_, EBB_OK},                  \
-    {"indices are refused", 1, {{1, {3}, EBB_CASE_INDEX, 5, false, false}}, attrs_, EBB_EDTYPE}
+#define SHAPES(kind_, attrs_)                                                                      \
+    { "a vector of 17", 1, { { 1, { 17 }, kind_, 0, false, false } }, attrs_, EBB_OK },            \
+    { "a scalar", 1, { { 0, { 0 }, kind_, 0, false, false } }, attrs_, EBB_OK },                   \
+    { "one element", 1, { { 2, { 1, 1 }, kind_, 0, false, false } }, attrs_, EBB_OK },             \
+    { "no elements", 1, { { 3, { 2, 0, 3 }, kind_, 0, false, false } }, attrs_, EBB_OK },          \
+    { "rows of 33", 1, { { 2, { 5, 33 }, kind_, 0, false, false } }, attrs_, EBB_OK },             \
+    { "a strided view", 1, { { 3, { 3, 4, 5 }, kind_, 0, true, false } }, attrs_, EBB_OK },        \
+    { "six dims", 1, { { 6, { 2, 1, 3, 2, 1, 2 }, kind_, 0, false, false } }, attrs_, EBB_OK },    \
+    { "indices are refused", 1, { { 1, { 3 }, EBB_CASE_INDEX, 5, false, false } },                 \
+      attrs_, EBB_EDTYPE }
 #define NO_ATTRS NULL, 0
 
 static const ebb_op_case smooth_cases[] = {SHAPES(EBB_CASE_NORMAL, NO_ATTRS)};
@@ -213,7 +223,8 @@ static const scale_attrs factor = {-1.75}, zero_factor = {0.0};
 #define FACTOR &factor, sizeof factor
 static const ebb_op_case scale_cases[] = {
     SHAPES(EBB_CASE_NORMAL, FACTOR),
-    {"factor 0", 1, {{1, {5}, EBB_CASE_NORMAL, 0, false, false}}, &zero_factor, sizeof zero_factor, EBB_OK},
+    { "factor 0", 1, { { 1, { 5 }, EBB_CASE_NORMAL, 0, false, false } },
+      &zero_factor, sizeof zero_factor, EBB_OK },
 };
 
 static const gelu_attrs by_erf = {EBB_GELU_ERF}, by_tanh = {EBB_GELU_TANH}, by_none = {7};
@@ -222,7 +233,8 @@ static const gelu_attrs by_erf = {EBB_GELU_ERF}, by_tanh = {EBB_GELU_TANH}, by_n
 static const ebb_op_case gelu_cases[] = {
     SHAPES(EBB_CASE_NORMAL, BY_ERF),
     SHAPES(EBB_CASE_NORMAL, BY_TANH),
-    {"unknown kind", 1, {{1, {3}, EBB_CASE_NORMAL, 0, false, false}}, &by_none, sizeof by_none, EBB_EINVAL},
+    { "unknown kind", 1, { { 1, { 3 }, EBB_CASE_NORMAL, 0, false, false } },
+      &by_none, sizeof by_none, EBB_EINVAL },
 };
 
 /* ---- descriptors ------------------------------------------------------------------------- */
@@ -241,32 +253,38 @@ const ebb_op ebb_op_neg = {
     .cases = smooth_cases, .n_cases = COUNT(smooth_cases),
 };
 const ebb_op ebb_op_exp = {
-    .name = "exp", .min_in = 1, .max_in = 1, .n_out = 1, .flags = ELEMENTWISE, .needs = {EBB_OUT(0)},
+    .name = "exp", .min_in = 1, .max_in = 1, .n_out = 1, .flags = ELEMENTWISE,
+    .needs = { EBB_OUT(0) },
     .infer = infer, .cost = cost_exp, .cpu = {exp_forward, exp_backward, NULL},
     .cases = smooth_cases, .n_cases = COUNT(smooth_cases),
 };
 const ebb_op ebb_op_tanh = {
-    .name = "tanh", .min_in = 1, .max_in = 1, .n_out = 1, .flags = ELEMENTWISE, .needs = {EBB_OUT(0)},
+    .name = "tanh", .min_in = 1, .max_in = 1, .n_out = 1, .flags = ELEMENTWISE,
+    .needs = { EBB_OUT(0) },
     .infer = infer, .cost = cost_tanh, .cpu = {tanh_forward, tanh_backward, NULL},
     .cases = smooth_cases, .n_cases = COUNT(smooth_cases),
 };
 const ebb_op ebb_op_sigmoid = {
-    .name = "sigmoid", .min_in = 1, .max_in = 1, .n_out = 1, .flags = ELEMENTWISE, .needs = {EBB_OUT(0)},
+    .name = "sigmoid", .min_in = 1, .max_in = 1, .n_out = 1, .flags = ELEMENTWISE,
+    .needs = { EBB_OUT(0) },
     .infer = infer, .cost = cost_sigmoid, .cpu = {sigmoid_forward, sigmoid_backward, NULL},
     .cases = smooth_cases, .n_cases = COUNT(smooth_cases),
 };
 const ebb_op ebb_op_relu = {
-    .name = "relu", .min_in = 1, .max_in = 1, .n_out = 1, .flags = ELEMENTWISE, .needs = {EBB_OUT(0)},
+    .name = "relu", .min_in = 1, .max_in = 1, .n_out = 1, .flags = ELEMENTWISE,
+    .needs = { EBB_OUT(0) },
     .infer = infer, .cost = cost_simple, .cpu = {relu_forward, relu_backward, NULL},
     .cases = kink_cases, .n_cases = COUNT(kink_cases),
 };
 const ebb_op ebb_op_silu = {
-    .name = "silu", .min_in = 1, .max_in = 1, .n_out = 1, .flags = ELEMENTWISE, .needs = {EBB_IN(0)},
+    .name = "silu", .min_in = 1, .max_in = 1, .n_out = 1, .flags = ELEMENTWISE,
+    .needs = { EBB_IN(0) },
     .infer = infer, .cost = cost_silu, .cpu = {silu_forward, silu_backward, NULL},
     .cases = smooth_cases, .n_cases = COUNT(smooth_cases),
 };
 const ebb_op ebb_op_gelu = {
-    .name = "gelu", .min_in = 1, .max_in = 1, .n_out = 1, .flags = ELEMENTWISE, .needs = {EBB_IN(0)},
+    .name = "gelu", .min_in = 1, .max_in = 1, .n_out = 1, .flags = ELEMENTWISE,
+    .needs = { EBB_IN(0) },
     .infer = gelu_infer, .cost = cost_gelu, .cpu = {gelu_forward, gelu_backward, NULL},
     .cases = gelu_cases, .n_cases = COUNT(gelu_cases),
 };
@@ -275,17 +293,22 @@ const ebb_op ebb_op_gelu = {
 
 ebb_status ebb_scale(ebb_tensor **out, ebb_tensor *x, double scale)
 {
-    scale_attrs attrs = {scale};
+    scale_attrs attrs = { scale };
     return ebb__apply_one(&ebb_op_scale, out, &x, 1, &attrs, sizeof attrs);
 }
 ebb_status ebb_gelu(ebb_tensor **out, ebb_tensor *x, ebb_gelu_kind kind)
 {
-    gelu_attrs attrs = {(int)kind};
+    gelu_attrs attrs = { (int)kind };
     return ebb__apply_one(&ebb_op_gelu, out, &x, 1, &attrs, sizeof attrs);
 }
-ebb_status ebb_neg(ebb_tensor **out, ebb_tensor *x) { return ebb__apply_one(&ebb_op_neg, out, &x, 1, NULL, 0); }
-ebb_status ebb_exp(ebb_tensor **out, ebb_tensor *x) { return ebb__apply_one(&ebb_op_exp, out, &x, 1, NULL, 0); }
-ebb_status ebb_tanh(ebb_tensor **out, ebb_tensor *x) { return ebb__apply_one(&ebb_op_tanh, out, &x, 1, NULL, 0); }
-ebb_status ebb_sigmoid(ebb_tensor **out, ebb_tensor *x) { return ebb__apply_one(&ebb_op_sigmoid, out, &x, 1, NULL, 0); }
-ebb_status ebb_relu(ebb_tensor **out, ebb_tensor *x) { return ebb__apply_one(&ebb_op_relu, out, &x, 1, NULL, 0); }
-ebb_status ebb_silu(ebb_tensor **out, ebb_tensor *x) { return ebb__apply_one(&ebb_op_silu, out, &x, 1, NULL, 0); }
+#define VERB(name)                                                                                 \
+    ebb_status ebb_##name(ebb_tensor **out, ebb_tensor *x)                                         \
+    {                                                                                              \
+        return ebb__apply_one(&ebb_op_##name, out, &x, 1, NULL, 0);                                \
+    }
+VERB(neg)
+VERB(exp)
+VERB(tanh)
+VERB(sigmoid)
+VERB(relu)
+VERB(silu)

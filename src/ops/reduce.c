@@ -1,16 +1,16 @@
 /* ops/reduce.c: sums over dims.
- * The space is split into kept dims (those of out) and reduced dims.  With many kept elements each
- * thread owns some of them and sums them whole; with few, each thread sums a part of the reduced
- * space into its own row of partial sums, and the rows are added in order. */
+ * The space is parted into kept dims (those of out) and reduced dims.  Either each thread owns some
+ * kept elements and sums them whole, or it sums a part of the reduced space into its own row of
+ * partial sums, and the rows are added in order. */
 #include "ops/reduce.h"
 
-#include <string.h>
 #include "ops/kernels.h"
+#include <string.h>
 
 enum {
-    KEPT_PER_THREAD = 256, /* fewer kept elements than this per thread: split the reduced dims */
     WORK_PER_THREAD = 16384, /* elements of the space */
-    TILE = 2048            /* kept elements that are summed side by side (16 KiB of f64) */
+    TILE = 2048,             /* kept elements that are summed side by side (16 KiB of f64) */
+    KEPT_MOST = 8192         /* of a split of the reduced dims: 64 KiB of partial sums per thread */
 };
 
 typedef struct plan {
@@ -18,39 +18,55 @@ typedef struct plan {
     ebb__walk kept, reduced; /* operand 0: out (kept only); then the inputs */
     bool rows;               /* the innermost dim is a reduced one: each sum runs along memory */
     ebb__lanes_fn *fn;
-    double *partials;        /* [ranges, kept.elems], or NULL */
+    double *partials; /* [ranges, kept.elems], or NULL */
 } plan;
 
 /* One run of kept elements being summed over reduced elements [begin, end). */
 typedef struct piece {
     const plan *plan;
     int64_t begin, end;
-    double *partial;                       /* this range's row; NULL: finish into out */
+    double *partial;                  /* this range's row; NULL: finish into out */
     int64_t base[EBB__WALK_OPERANDS]; /* offsets of the first kept element */
-    int64_t n;                             /* kept elements in the run */
+    int64_t n;                        /* kept elements in the run */
     double *sums;
 } piece;
 
-static bool splits_reduced(int64_t out_elems, int64_t space_elems, int threads)
+/* Whether the innermost dim is summed: then each sum runs along memory. */
+static bool sums_rows(const ebb_arg *out, const ebb_arg *space)
 {
-    return threads > 1 && out_elems < (int64_t)KEPT_PER_THREAD * threads && space_elems > WORK_PER_THREAD;
+    for (int r = 1; r <= space->ndim; r++) { /* from the right */
+        if (space->dims[space->ndim - r] != 1)
+            return r > out->ndim || out->dims[out->ndim - r] == 1;
+    }
+    return false;
 }
 
-size_t ebb__reduction_workspace(int64_t out_elems, int64_t space_elems, int threads)
+/* Rows: threads share the reduced dims only where there are too few sums to share.  Columns: they
+ * do as long as the partial sums stay small, since each then reads a contiguous part of memory
+ * (half as fast otherwise, on [2048, 1536]). */
+static bool splits_reduced(const ebb_arg *out, const ebb_arg *space, int threads)
 {
-    if (!splits_reduced(out_elems, space_elems, threads)) return 0;
-    return (size_t)out_elems * (size_t)threads * sizeof(double);
+    if (threads == 1 || space->elems <= WORK_PER_THREAD || out->elems > KEPT_MOST) return false;
+    if (sums_rows(out, space)) return out->elems < 8 * threads;
+    return space->elems / out->elems >= 4 * threads;
+}
+
+size_t ebb__reduction_workspace(const ebb_arg *out, const ebb_arg *space, int threads)
+{
+    if (!splits_reduced(out, space, threads)) return 0;
+    return (size_t)out->elems * (size_t)threads * sizeof(double);
 }
 
 /* The lanes to be summed, n of them from `offsets` on with each input's `stride`. */
-static const void *evaluate(const plan *p, const int64_t *offsets, const ebb__walk *along, int64_t n,
-                            ebb__lanes *bufs, ebb__lanes *result)
+static const void *evaluate(const plan *p, const int64_t *offsets, const ebb__walk *along,
+                            int64_t n, ebb__lanes *bufs, ebb__lanes *result)
 {
     const ebb__reduction *job = p->job;
     const void *in[EBB__WALK_OPERANDS - 1];
     for (int k = 0; k < job->n_in; k++) {
         const ebb_arg *arg = job->in[k];
-        in[k] = ebb__lanes_read(arg->dtype, arg->data, offsets[k + 1], ebb__walk_stride(along, k + 1), n, &bufs[k]);
+        in[k] = ebb__lanes_read(arg->dtype, arg->data, offsets[k + 1],
+                                ebb__walk_stride(along, k + 1), n, &bufs[k]);
     }
     if (!p->fn) return in[0];
     p->fn(result, in, n, false, job->params);
@@ -69,17 +85,6 @@ static void sum_run(void *arg, const int64_t *offsets, int64_t n)
     run->sums[0] += ebb__lanes_sum(p->job->in[0]->dtype, lanes, n);
 }
 
-static void add_columns(double *restrict sums, ebb_dtype dtype, const void *lanes, int64_t n)
-{
-    if (dtype == EBB_F64) {
-        const double *x = lanes;
-        for (int64_t i = 0; i < n; i++) sums[i] += x[i];
-    } else {
-        const float *x = lanes;
-        for (int64_t i = 0; i < n; i++) sums[i] += (double)x[i];
-    }
-}
-
 /* Columns: one reduced element adds a run of kept elements, each to its own sum. */
 static void sum_columns(void *arg, const int64_t *offsets, int64_t one)
 {
@@ -88,7 +93,8 @@ static void sum_columns(void *arg, const int64_t *offsets, int64_t one)
     const plan *p = run->plan;
     const ebb__reduction *job = p->job;
     ebb__lanes bufs[EBB__WALK_OPERANDS - 1], result;
-    bool whole = !p->fn && ebb__is_compute_dtype(job->in[0]->dtype) && ebb__walk_stride(&p->kept, 1) == 1;
+    bool whole =
+        !p->fn && ebb__is_compute_dtype(job->in[0]->dtype) && ebb__walk_stride(&p->kept, 1) == 1;
     int64_t longest = whole ? run->n : EBB__LANES;
     for (int64_t done = 0; done < run->n; done += longest) {
         int64_t n = run->n - done < longest ? run->n - done : longest;
@@ -97,7 +103,7 @@ static void sum_columns(void *arg, const int64_t *offsets, int64_t one)
             at[k] = run->base[k] + offsets[k] + done * ebb__walk_stride(&p->kept, k);
         }
         const void *lanes = evaluate(p, at, &p->kept, n, bufs, &result);
-        add_columns(run->sums + done, job->in[0]->dtype, lanes, n);
+        ebb__lanes_add(run->sums + done, job->in[0]->dtype, lanes, n);
     }
 }
 
@@ -108,14 +114,17 @@ static void finish(const ebb__reduction *job, int64_t at, int64_t n, const doubl
     ebb__lanes buf;
     for (int64_t done = 0; done < n; done += EBB__LANES) {
         int64_t m = n - done < EBB__LANES ? n - done : EBB__LANES;
-        const void *old = job->accumulate ? ebb__lanes_read(out->dtype, out->data, at + done, 1, m, &buf) : NULL;
+        const void *old =
+            job->accumulate ? ebb__lanes_read(out->dtype, out->data, at + done, 1, m, &buf) : NULL;
         if (out->dtype == EBB_F64) {
             const double *before = old;
-            for (int64_t i = 0; i < m; i++) buf.f64[i] = (before ? before[i] : 0) + job->scale * sums[done + i];
+            for (int64_t i = 0; i < m; i++)
+                buf.f64[i] = (before ? before[i] : 0) + job->scale * sums[done + i];
         } else {
             const float *before = old;
             for (int64_t i = 0; i < m; i++) {
-                buf.f32[i] = (float)((before ? (double)before[i] : 0) + job->scale * sums[done + i]);
+                buf.f32[i] =
+                    (float)((before ? (double)before[i] : 0) + job->scale * sums[done + i]);
             }
         }
         ebb__lanes_write(out->dtype, out->data, at + done, 1, m, &buf);
@@ -130,15 +139,17 @@ static void kept_run(void *arg, const int64_t *offsets, int64_t n)
     double tile[TILE];
     double *sums = outer->partial ? outer->partial + offsets[0] : tile;
     memset(sums, 0, (size_t)n * sizeof *sums);
-    piece inner = {.plan = p, .n = p->rows ? 1 : n, .sums = sums};
+    piece inner = { .plan = p, .n = p->rows ? 1 : n, .sums = sums };
     memcpy(inner.base, offsets, sizeof inner.base);
     if (!p->rows) {
         ebb__walk_range(&p->reduced, outer->begin, outer->end, 1, sum_columns, &inner);
     } else {
-        bool whole = !p->fn && ebb__is_compute_dtype(p->job->in[0]->dtype) && ebb__walk_stride(&p->reduced, 1) == 1;
+        bool whole = !p->fn && ebb__is_compute_dtype(p->job->in[0]->dtype) &&
+                     ebb__walk_stride(&p->reduced, 1) == 1;
         for (int64_t i = 0; i < n; i++) {
             inner.sums = sums + i;
-            ebb__walk_range(&p->reduced, outer->begin, outer->end, whole ? INT64_MAX : EBB__LANES, sum_run, &inner);
+            ebb__walk_range(&p->reduced, outer->begin, outer->end, whole ? INT64_MAX : EBB__LANES,
+                            sum_run, &inner);
             for (int k = 1; k <= p->job->n_in; k++) inner.base[k] += ebb__walk_stride(&p->kept, k);
         }
     }
@@ -150,7 +161,7 @@ static void kept_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const plan *p = arg;
-    piece all = {.plan = p, .begin = 0, .end = p->reduced.elems};
+    piece all = { .plan = p, .begin = 0, .end = p->reduced.elems };
     ebb__walk_range(&p->kept, begin, end, TILE, kept_run, &all);
 }
 
@@ -158,20 +169,23 @@ static void kept_range(void *arg, int64_t begin, int64_t end, int thread)
 static void reduced_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     const plan *p = arg;
-    piece part = {.plan = p, .begin = begin, .end = end, .partial = p->partials + thread * p->kept.elems};
+    piece part = {
+        .plan = p, .begin = begin, .end = end, .partial = p->partials + thread * p->kept.elems
+    };
     ebb__walk_range(&p->kept, 0, p->kept.elems, TILE, kept_run, &part);
 }
 
 /* Parts the merged walk of (out, inputs...) into kept and reduced dims. */
 static void split(plan *p, const ebb__walk *whole)
 {
-    ebb__walk *parts[2] = {&p->kept, &p->reduced};
+    ebb__walk *parts[2] = { &p->kept, &p->reduced };
     for (int i = 0; i < 2; i++) {
-        *parts[i] = (ebb__walk){.n_operands = whole->n_operands, .elems = 1};
+        *parts[i] = (ebb__walk){ .n_operands = whole->n_operands, .elems = 1 };
     }
     for (int d = 0; d < whole->ndim; d++) {
         ebb__walk *part = parts[whole->strides[0][d] == 0];
-        for (int k = 0; k < whole->n_operands; k++) part->strides[k][part->ndim] = whole->strides[k][d];
+        for (int k = 0; k < whole->n_operands; k++)
+            part->strides[k][part->ndim] = whole->strides[k][d];
         part->dims[part->ndim++] = whole->dims[d];
         part->elems *= whole->dims[d];
     }
@@ -191,7 +205,7 @@ static void add_partials(const plan *p, int ranges)
 
 void ebb__run_reduction(const ebb_call *call, const ebb__reduction *job)
 {
-    plan p = {.job = job};
+    plan p = { .job = job };
     p.fn = job->in[0]->dtype == EBB_F64 ? job->f64 : job->f32;
     ebb__walk whole;
     ebb__walk_init(&whole, job->space->ndim, job->space->dims);
@@ -202,13 +216,15 @@ void ebb__run_reduction(const ebb_call *call, const ebb__reduction *job)
     ebb__walk_merge(&whole);
     split(&p, &whole);
     int threads = ebb__threads_count(ebb__call_threads(call));
-    if (splits_reduced(job->out.elems, whole.elems, threads)) {
-        EBB_ASSERT(call->workspace_bytes >= ebb__reduction_workspace(job->out.elems, whole.elems, threads));
+    if (splits_reduced(&job->out, job->space, threads)) {
+        EBB_ASSERT(call->workspace_bytes >=
+                   ebb__reduction_workspace(&job->out, job->space, threads));
         p.partials = call->workspace;
         int64_t grain = WORK_PER_THREAD / p.kept.elems + 1;
         ebb_parallel(call, p.reduced.elems, grain, reduced_range, &p);
         add_partials(&p, ebb__threads_ranges(ebb__call_threads(call), p.reduced.elems, grain));
     } else {
-        ebb_parallel(call, p.kept.elems, WORK_PER_THREAD / (p.reduced.elems + 1) + 1, kept_range, &p);
+        ebb_parallel(call, p.kept.elems, WORK_PER_THREAD / (p.reduced.elems + 1) + 1, kept_range,
+                     &p);
     }
 }

@@ -10,15 +10,15 @@ typedef struct ebb__reduction {
     const ebb_arg *space; /* gives the shape that is summed over */
     ebb_arg out;          /* contiguous; has space's ndim or less, and 1 in each summed dim */
     bool accumulate;
-    double scale;         /* out (+)= scale * sum */
-    int n_in;             /* 1 to 3, broadcast to `space` */
+    double scale; /* out (+)= scale * sum */
+    int n_in;     /* 1 to 3, broadcast to `space` */
     const ebb_arg *in[EBB__WALK_OPERANDS - 1];
     ebb__lanes_fn *f32, *f64; /* NULL: the elements of in[0] themselves */
     const void *params;
 } ebb__reduction;
 
 void ebb__run_reduction(const ebb_call *call, const ebb__reduction *job);
-/* The scratch that ebb__run_reduction() wants: elements of out and of space. */
-size_t ebb__reduction_workspace(int64_t out_elems, int64_t space_elems, int threads);
+/* The scratch that ebb__run_reduction() wants for these shapes, in bytes. */
+size_t ebb__reduction_workspace(const ebb_arg *out, const ebb_arg *space, int threads);
 
 #endif

@@ -4,15 +4,15 @@
 #ifndef EBB_OPS_WALK_H
 #define EBB_OPS_WALK_H
 
-#include <ebb/op.h>
 #include "ops/lanes.h"
+#include <ebb/op.h>
 
 enum { EBB__WALK_OPERANDS = 4 };
 
 typedef struct ebb__walk {
-    int ndim;       /* at least 1 after ebb__walk_merge() */
+    int ndim; /* at least 1 after ebb__walk_merge() */
     int n_operands;
-    int64_t elems;  /* product of dims */
+    int64_t elems; /* product of dims */
     int64_t dims[EBB_MAX_DIMS];
     int64_t strides[EBB__WALK_OPERANDS][EBB_MAX_DIMS]; /* in elements of that operand */
 } ebb__walk;
@@ -26,8 +26,8 @@ void ebb__walk_merge(ebb__walk *walk);
 /* A run of n elements along the walk's last dim; offsets[k] is where it starts in operand k. */
 typedef void ebb__run_fn(void *arg, const int64_t *offsets, int64_t n);
 /* Visits elements [begin, end) in row-major order in runs of at most `longest`. */
-void ebb__walk_range(const ebb__walk *walk, int64_t begin, int64_t end, int64_t longest, ebb__run_fn *fn,
-                     void *arg);
+void ebb__walk_range(const ebb__walk *walk, int64_t begin, int64_t end, int64_t longest,
+                     ebb__run_fn *fn, void *arg);
 
 static inline int64_t ebb__walk_stride(const ebb__walk *walk, int operand)
 {
@@ -38,7 +38,7 @@ static inline int64_t ebb__walk_stride(const ebb__walk *walk, int operand)
 typedef struct ebb__elementwise {
     const ebb_arg *out; /* of any strides, none 0 */
     bool accumulate;
-    int n_in;           /* 1 to 3 */
+    int n_in; /* 1 to 3 */
     const ebb_arg *in[EBB__WALK_OPERANDS - 1];
     ebb__lanes_fn *f32, *f64;
     const void *params;
@@ -47,9 +47,11 @@ void ebb__run_elementwise(const ebb_call *call, const ebb__elementwise *job);
 
 /* to = from, of one shape and dtype, whatever their strides; any dtype.  accumulate: to += from,
  * float dtypes only. */
-void ebb__copy_or_add(const ebb_call *call, const ebb_arg *to, const ebb_arg *from, bool accumulate);
+void ebb__copy_or_add(const ebb_call *call, const ebb_arg *to, const ebb_arg *from,
+                      bool accumulate);
 
 /* Cost of an elementwise op: flops per element of out[0]; bytes from shapes and `needs`. */
-void ebb__cost_elementwise(const ebb_call *call, ebb_cost *cost, double fwd_flops, double bwd_flops);
+void ebb__cost_elementwise(const ebb_call *call, ebb_cost *cost, double fwd_flops,
+                           double bwd_flops);
 
 #endif

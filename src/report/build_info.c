@@ -13,8 +13,12 @@
 
 ebb_build_info ebb_build_info_get(void)
 {
-    return (ebb_build_info){ .version = EBB_VERSION, .compiler = COMPILER, .blas = ebb__blas_name(),
-                             .cores = ebb__cores(), .checks = EBB_CHECKS, .n_ops = ebb_op_count() };
+    return (ebb_build_info){ .version = EBB_VERSION,
+                             .compiler = COMPILER,
+                             .blas = ebb__blas_name(),
+                             .cores = ebb__cores(),
+                             .checks = EBB_CHECKS,
+                             .n_ops = ebb_op_count() };
 }
 
 const char *ebb_nearest_word(const char *word, const char *const words[], int n)

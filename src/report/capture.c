@@ -13,7 +13,8 @@
 /* Field by field: padding must not enter. */
 static uint64_t hash_owner(const ebb__traced_owner *o)
 {
-    uint64_t words[] = { o->op, o->scope, o->file, (uint64_t)o->line, o->node, o->segment, (uint64_t)o->phase };
+    uint64_t words[] = { o->op,   o->scope,   o->file,           (uint64_t)o->line,
+                         o->node, o->segment, (uint64_t)o->phase };
     return ebb__hash_bytes(EBB__HASH_START, words, sizeof words);
 }
 
@@ -33,7 +34,8 @@ static uint32_t *owner_place(const ebb_trace *trace, const ebb__traced_owner *ow
 
 static ebb_status grow_owners(ebb_trace *trace)
 {
-    EBB_TRY(ebb__grow(&trace->owners, &trace->cap_owners, trace->n_owners + 1, sizeof *trace->owners));
+    EBB_TRY(
+        ebb__grow(&trace->owners, &trace->cap_owners, trace->n_owners + 1, sizeof *trace->owners));
     if (trace->n_owners * 2 < trace->owner_map.capacity) return EBB_OK;
     size_t capacity = trace->owner_map.capacity ? trace->owner_map.capacity * 2 : 256;
     uint32_t *slots = ebb__calloc(capacity, sizeof *slots);
@@ -41,7 +43,8 @@ static ebb_status grow_owners(ebb_trace *trace)
     ebb__free(trace->owner_map.slots);
     trace->owner_map.slots = slots;
     trace->owner_map.capacity = capacity;
-    for (size_t i = 0; i < trace->n_owners; i++) *owner_place(trace, &trace->owners[i]) = (uint32_t)i + 1;
+    for (size_t i = 0; i < trace->n_owners; i++)
+        *owner_place(trace, &trace->owners[i]) = (uint32_t)i + 1;
     return EBB_OK;
 }
 
@@ -54,8 +57,9 @@ static const char *source_name(const char *file)
 
 static ebb_status intern_owner(ebb_trace *trace, uint32_t *index, const ebb__owner *owner)
 {
-    ebb__traced_owner o = { .line = owner->line, .node = owner->node, .segment = owner->segment,
-                            .phase = owner->phase };
+    ebb__traced_owner o = {
+        .line = owner->line, .node = owner->node, .segment = owner->segment, .phase = owner->phase
+    };
     EBB_TRY(ebb__strings_add(&trace->strings, &o.op, owner->op));
     EBB_TRY(ebb__strings_add(&trace->strings, &o.scope, owner->scope));
     EBB_TRY(ebb__strings_add(&trace->strings, &o.file, source_name(owner->file)));
@@ -76,8 +80,10 @@ ebb_status ebb__capture_events(ebb_trace *trace, const ebb__pool *pool)
     uint64_t dropped = 0;
     size_t n = ebb__trace_count(pool, &dropped);
     if (dropped)
-        return ebb_fail(EBB_ESTATE, "trace: %llu events were dropped, %zu kept; trace fewer steps, or keep more events",
-                        (unsigned long long)dropped, n);
+        return ebb_fail(
+            EBB_ESTATE,
+            "trace: %llu events were dropped, %zu kept; trace fewer steps, or keep more events",
+            (unsigned long long)dropped, n);
     trace->events = ebb__calloc(n, sizeof *trace->events);
     if (!trace->events) return EBB_ENOMEM;
     ebb__event e;
@@ -87,9 +93,17 @@ ebb_status ebb__capture_events(ebb_trace *trace, const ebb__pool *pool)
         EBB_TRY(intern_owner(trace, &owner, &e.owner));
         if (i == 0) start_ns = e.time_ns;
         trace->events[trace->n_events++] = (ebb__traced_event){
-            .time_ns = e.time_ns - start_ns, .action = e.action, .category = e.owner.category, .owner = owner,
-            .block = EBB__NO_BLOCK, .segment = e.segment, .offset = e.offset, .bytes = e.bytes,
-            .requested = e.requested, .address = e.address, .stream = e.stream,
+            .time_ns = e.time_ns - start_ns,
+            .action = e.action,
+            .category = e.owner.category,
+            .owner = owner,
+            .block = EBB__NO_BLOCK,
+            .segment = e.segment,
+            .offset = e.offset,
+            .bytes = e.bytes,
+            .requested = e.requested,
+            .address = e.address,
+            .stream = e.stream,
         };
     }
     return EBB_OK;
@@ -97,17 +111,25 @@ ebb_status ebb__capture_events(ebb_trace *trace, const ebb__pool *pool)
 
 /* ---- graphs ------------------------------------------------------------------------------- */
 
-typedef struct capture { ebb_trace *trace; ebb_status status; } capture;
+typedef struct capture {
+    ebb_trace *trace;
+    ebb_status status;
+} capture;
 
 static ebb_status add_slots(ebb_trace *trace, const ebb_node *node)
 {
-    EBB_TRY(ebb__grow(&trace->slots, &trace->cap_slots, trace->n_slots + (size_t)node->n_slots, sizeof *trace->slots));
+    EBB_TRY(ebb__grow(&trace->slots, &trace->cap_slots, trace->n_slots + (size_t)node->n_slots,
+                      sizeof *trace->slots));
     for (int k = 0; k < node->n_slots; k++) {
         const ebb__slot *slot = &node->slots[k];
         const ebb__block *block = slot->storage ? slot->storage->block : NULL;
         trace->slots[trace->n_slots++] = (ebb__traced_slot){
-            .name = ebb__slot_name(node, k), .state = slot->state, .bytes = slot->bytes, .block = EBB__NO_BLOCK,
-            .segment = block ? ebb__block_segment(block) : 0, .offset = block ? ebb__block_offset(block) : 0,
+            .name = ebb__slot_name(node, k),
+            .state = slot->state,
+            .bytes = slot->bytes,
+            .block = EBB__NO_BLOCK,
+            .segment = block ? ebb__block_segment(block) : 0,
+            .offset = block ? ebb__block_offset(block) : 0,
         };
     }
     return EBB_OK;
@@ -115,7 +137,8 @@ static ebb_status add_slots(ebb_trace *trace, const ebb_node *node)
 
 static ebb_status add_edges(ebb_trace *trace, const ebb_node *node)
 {
-    EBB_TRY(ebb__grow(&trace->edges, &trace->cap_edges, trace->n_edges + EBB_MAX_IN, sizeof *trace->edges));
+    EBB_TRY(ebb__grow(&trace->edges, &trace->cap_edges, trace->n_edges + EBB_MAX_IN,
+                      sizeof *trace->edges));
     for (int i = 0; i < node->record->n_in; i++)
         if (node->edges[i].node) trace->edges[trace->n_edges++] = node->edges[i].node->seq;
     return EBB_OK;
@@ -123,7 +146,9 @@ static ebb_status add_edges(ebb_trace *trace, const ebb_node *node)
 
 static ebb_status add_node(ebb_trace *trace, const ebb_node *node)
 {
-    ebb__traced_node n = { .seq = node->seq, .first_slot = trace->n_slots, .first_edge = trace->n_edges };
+    ebb__traced_node n = { .seq = node->seq,
+                           .first_slot = trace->n_slots,
+                           .first_edge = trace->n_edges };
     EBB_TRY(ebb__strings_add(&trace->strings, &n.op, node->record->op->name));
     EBB_TRY(ebb__strings_add(&trace->strings, &n.scope, node->record->scope));
     EBB_TRY(add_slots(trace, node));
@@ -150,7 +175,8 @@ ebb_status ebb__capture_graph(ebb_trace *trace, const ebb_context *ctx)
     ebb_each_node(ctx, each_node, &c);
     if (c.status != EBB_OK) return c.status;
     graph.n_nodes = trace->n_nodes - graph.first_node;
-    EBB_TRY(ebb__grow(&trace->graphs, &trace->cap_graphs, trace->n_graphs + 1, sizeof *trace->graphs));
+    EBB_TRY(
+        ebb__grow(&trace->graphs, &trace->cap_graphs, trace->n_graphs + 1, sizeof *trace->graphs));
     trace->graphs[trace->n_graphs++] = graph;
     return EBB_OK;
 }
@@ -160,13 +186,22 @@ ebb_status ebb__capture_graph(ebb_trace *trace, const ebb_context *ctx)
 static ebb_status begin_block(ebb_trace *trace, ebb__live_map *map, size_t at)
 {
     ebb__traced_event *e = &trace->events[at];
-    EBB_TRY(ebb__grow(&trace->blocks, &trace->cap_blocks, trace->n_blocks + 1, sizeof *trace->blocks));
+    EBB_TRY(
+        ebb__grow(&trace->blocks, &trace->cap_blocks, trace->n_blocks + 1, sizeof *trace->blocks));
     EBB_TRY(ebb__live_map_set(map, e->segment, e->offset, trace->n_blocks));
     e->block = (uint32_t)trace->n_blocks++;
     trace->blocks[e->block] = (ebb__traced_block){
-        .bytes = e->bytes, .requested = e->requested, .owner = e->owner, .born = (uint32_t)at,
-        .released = UINT32_MAX, .freed = UINT32_MAX, .category = e->category, .segment = e->segment,
-        .address = e->address, .offset = e->offset, .stream = e->stream,
+        .bytes = e->bytes,
+        .requested = e->requested,
+        .owner = e->owner,
+        .born = (uint32_t)at,
+        .released = UINT32_MAX,
+        .freed = UINT32_MAX,
+        .category = e->category,
+        .segment = e->segment,
+        .address = e->address,
+        .offset = e->offset,
+        .stream = e->stream,
     };
     return EBB_OK;
 }
@@ -175,7 +210,8 @@ static void find_block(ebb_trace *trace, ebb__live_map *map, size_t at)
 {
     ebb__traced_event *e = &trace->events[at];
     bool last = e->action == EBB__ACT_FREE_COMPLETED;
-    size_t index = last ? ebb__live_map_take(map, e->segment, e->offset) : ebb__live_map_get(map, e->segment, e->offset);
+    size_t index = last ? ebb__live_map_take(map, e->segment, e->offset)
+                        : ebb__live_map_get(map, e->segment, e->offset);
     if (index == SIZE_MAX) return;
     e->block = (uint32_t)index;
     if (e->action == EBB__ACT_FREE_REQUESTED) trace->blocks[index].released = (uint32_t)at;
@@ -188,7 +224,8 @@ static void find_held(ebb_trace *trace, const ebb__traced_graph *graph, const eb
     for (size_t i = graph->first_node; i < graph->first_node + graph->n_nodes; i++)
         for (int k = 0; k < trace->nodes[i].n_slots; k++) {
             ebb__traced_slot *slot = &trace->slots[trace->nodes[i].first_slot + (size_t)k];
-            size_t block = slot->segment ? ebb__live_map_get(map, slot->segment, slot->offset) : SIZE_MAX;
+            size_t block =
+                slot->segment ? ebb__live_map_get(map, slot->segment, slot->offset) : SIZE_MAX;
             if (block != SIZE_MAX) slot->block = (uint32_t)block;
         }
 }
@@ -197,11 +234,14 @@ static ebb_status follow(ebb_trace *trace, ebb__live_map *map)
 {
     size_t graph = 0;
     for (size_t i = 0; i <= trace->n_events; i++) {
-        while (graph < trace->n_graphs && trace->graphs[graph].event == i) find_held(trace, &trace->graphs[graph++], map);
+        while (graph < trace->n_graphs && trace->graphs[graph].event == i)
+            find_held(trace, &trace->graphs[graph++], map);
         if (i == trace->n_events) break;
         switch (trace->events[i].action) {
         case EBB__ACT_ALLOC: EBB_TRY(begin_block(trace, map, i)); break;
-        case EBB__ACT_FREE_REQUESTED: case EBB__ACT_FREE_COMPLETED: case EBB__ACT_CATEGORY: find_block(trace, map, i); break;
+        case EBB__ACT_FREE_REQUESTED:
+        case EBB__ACT_FREE_COMPLETED:
+        case EBB__ACT_CATEGORY: find_block(trace, map, i); break;
         default: break;
         }
     }

@@ -19,12 +19,12 @@ typedef struct ebb__traced_owner {
 } ebb__traced_owner;
 
 typedef struct ebb__traced_event {
-    uint64_t time_ns;         /* since the first event */
+    uint64_t time_ns; /* since the first event */
     ebb__action action;
-    ebb_category category;    /* ALLOC, FREE_*: of the block then; CATEGORY: the new one */
+    ebb_category category; /* ALLOC, FREE_*: of the block then; CATEGORY: the new one */
     uint32_t owner;
-    uint32_t block;           /* EBB__NO_BLOCK: of none */
-    uint64_t segment;         /* SEGMENT_*: number, and where in it */
+    uint32_t block;   /* EBB__NO_BLOCK: of none */
+    uint64_t segment; /* SEGMENT_*: number, and where in it */
     size_t offset, bytes, requested;
     uint64_t address;
     int stream;
@@ -41,12 +41,12 @@ typedef struct ebb__traced_block {
 } ebb__traced_block;
 
 typedef struct ebb__traced_slot {
-    const char *name;         /* "in0" */
+    const char *name; /* "in0" */
     ebb_slot_state state;
     size_t bytes;
-    uint64_t segment;         /* of the pool, where the bytes are held; 0: nowhere */
+    uint64_t segment; /* of the pool, where the bytes are held; 0: nowhere */
     size_t offset;
-    uint32_t block;           /* EBB__NO_BLOCK: none is held */
+    uint32_t block; /* EBB__NO_BLOCK: none is held */
 } ebb__traced_slot;
 
 typedef struct ebb__traced_node {
@@ -57,7 +57,9 @@ typedef struct ebb__traced_node {
 } ebb__traced_node;
 
 /* The graph as it was when a backward began. */
-typedef struct ebb__traced_graph { size_t event, first_node, n_nodes; } ebb__traced_graph;
+typedef struct ebb__traced_graph {
+    size_t event, first_node, n_nodes;
+} ebb__traced_graph;
 
 struct ebb_trace {
     ebb_trace_summary summary;
@@ -67,18 +69,21 @@ struct ebb_trace {
     size_t n_events;
     ebb__traced_owner *owners;
     size_t n_owners, cap_owners;
-    struct ebb__owner_map { uint32_t *slots; size_t capacity; } owner_map; /* to index + 1 */
+    struct ebb__owner_map {
+        uint32_t *slots;
+        size_t capacity;
+    } owner_map; /* to index + 1 */
     ebb__traced_block *blocks;
     size_t n_blocks, cap_blocks;
     ebb__traced_graph *graphs;
     size_t n_graphs, cap_graphs;
-    ebb__traced_node *nodes;      /* in order of creation */
+    ebb__traced_node *nodes; /* in order of creation */
     size_t n_nodes, cap_nodes;
     ebb__traced_slot *slots;
     size_t n_slots, cap_slots;
-    uint64_t *edges;              /* seqs of nodes that made the inputs */
+    uint64_t *edges; /* seqs of nodes that made the inputs */
     size_t n_edges, cap_edges;
-    ebb_trace_row *rows;          /* of summary */
+    ebb_trace_row *rows; /* of summary */
 };
 
 /* Copies the pool's events.  Errors: ENOMEM; ESTATE (some were dropped). */

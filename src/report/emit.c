@@ -6,9 +6,26 @@
 #include "core/mem.h"
 
 /* Opcodes of pickle protocol 2. */
-enum { PROTO = 0x80, STOP = '.', EMPTY_DICT = '}', EMPTY_LIST = ']', MARK = '(', SETITEMS = 'u', APPENDS = 'e',
-       BININT = 'J', BININT1 = 'K', BININT2 = 'M', LONG1 = 0x8a, BINUNICODE = 'X', NEWTRUE = 0x88, NEWFALSE = 0x89,
-       BINPUT = 'q', LONG_BINPUT = 'r', BINGET = 'h', LONG_BINGET = 'j' };
+enum {
+    PROTO = 0x80,
+    STOP = '.',
+    EMPTY_DICT = '}',
+    EMPTY_LIST = ']',
+    MARK = '(',
+    SETITEMS = 'u',
+    APPENDS = 'e',
+    BININT = 'J',
+    BININT1 = 'K',
+    BININT2 = 'M',
+    LONG1 = 0x8a,
+    BINUNICODE = 'X',
+    NEWTRUE = 0x88,
+    NEWFALSE = 0x89,
+    BINPUT = 'q',
+    LONG_BINPUT = 'r',
+    BINGET = 'h',
+    LONG_BINGET = 'j'
+};
 
 static void put(ebb__emit *e, unsigned char opcode) { ebb__out_bytes(e->out, &opcode, 1); }
 
@@ -102,8 +119,10 @@ void ebb__emit_list(ebb__emit *e) { open_place(e, true); }
 void ebb__emit_end(ebb__emit *e)
 {
     bool list = e->open[--e->depth].list;
-    if (e->pickle) put(e, list ? APPENDS : SETITEMS);
-    else ebb__out_text(e->out, list ? "]" : "}");
+    if (e->pickle)
+        put(e, list ? APPENDS : SETITEMS);
+    else
+        ebb__out_text(e->out, list ? "]" : "}");
 }
 
 /* ---- values ------------------------------------------------------------------------------- */
@@ -158,8 +177,10 @@ void ebb__emit_number(ebb__emit *e, uint64_t value)
 void ebb__emit_bool(ebb__emit *e, bool value)
 {
     begin_value(e);
-    if (e->pickle) put(e, value ? NEWTRUE : NEWFALSE);
-    else ebb__out_text(e->out, value ? "true" : "false");
+    if (e->pickle)
+        put(e, value ? NEWTRUE : NEWFALSE);
+    else
+        ebb__out_text(e->out, value ? "true" : "false");
 }
 
 bool ebb__emit_again(ebb__emit *e, const void *thing)
@@ -180,7 +201,9 @@ void ebb__emit_begin(ebb__emit *e, ebb__out *out, bool pickle)
 
 void ebb__emit_finish(ebb__emit *e)
 {
-    if (e->pickle) put(e, STOP);
-    else ebb__out_text(e->out, "\n");
+    if (e->pickle)
+        put(e, STOP);
+    else
+        ebb__out_text(e->out, "\n");
     ebb__free(e->memo);
 }

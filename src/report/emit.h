@@ -14,8 +14,14 @@ typedef struct ebb__emit {
     ebb__out *out;
     bool pickle;
     int depth;
-    struct { bool list; int n; } open[EBB__EMIT_DEPTH];
-    struct { const void *key; uint32_t index; } *memo; /* hash table; key NULL: empty */
+    struct {
+        bool list;
+        int n;
+    } open[EBB__EMIT_DEPTH];
+    struct {
+        const void *key;
+        uint32_t index;
+    } * memo; /* hash table; key NULL: empty */
     size_t memo_capacity, n_memo;
 } ebb__emit;
 
@@ -24,8 +30,8 @@ void ebb__emit_finish(ebb__emit *emit);
 
 void ebb__emit_dict(ebb__emit *emit);
 void ebb__emit_list(ebb__emit *emit);
-void ebb__emit_end(ebb__emit *emit);                    /* of the innermost */
-void ebb__emit_key(ebb__emit *emit, const char *key);   /* in a dict, before each value */
+void ebb__emit_end(ebb__emit *emit);                  /* of the innermost */
+void ebb__emit_key(ebb__emit *emit, const char *key); /* in a dict, before each value */
 /* `text` and keys must stay where they are until the end: they are known by their addresses. */
 void ebb__emit_text(ebb__emit *emit, const char *text);
 void ebb__emit_number(ebb__emit *emit, uint64_t value);

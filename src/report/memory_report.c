@@ -16,7 +16,8 @@ static int next_largest(const ebb_memory_stats *stats, const bool done[EBB_N_CAT
     int best = -1;
     for (int i = 0; i < EBB_N_CATEGORIES; i++) {
         size_t bytes = stats->by_category_at_peak[i];
-        if (!done[i] && bytes > 0 && (best < 0 || bytes > stats->by_category_at_peak[best])) best = i;
+        if (!done[i] && bytes > 0 && (best < 0 || bytes > stats->by_category_at_peak[best]))
+            best = i;
     }
     return best;
 }

@@ -34,7 +34,8 @@ void ebb__out_json(ebb__out *out, const char *text)
     ebb__out_text(out, "\"");
     for (const char *at = text; *at;) {
         size_t plain = 0;
-        while (at[plain] && (unsigned char)at[plain] >= 0x20 && !strchr("\"\\<", at[plain])) plain++;
+        while (at[plain] && (unsigned char)at[plain] >= 0x20 && !strchr("\"\\<", at[plain]))
+            plain++;
         ebb__out_bytes(out, at, plain);
         at += plain;
         if (*at) ebb__out_printf(out, "\\u%04x", (unsigned char)*at++);

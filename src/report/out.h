@@ -7,7 +7,10 @@
 
 #include "core/file.h"
 
-typedef struct ebb__out { ebb__writer *writer; ebb_status status; } ebb__out;
+typedef struct ebb__out {
+    ebb__writer *writer;
+    ebb_status status;
+} ebb__out;
 
 ebb__out ebb__out_begin(const char *path);
 void ebb__out_bytes(ebb__out *out, const void *data, size_t bytes);

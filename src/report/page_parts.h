@@ -4,7 +4,10 @@
 
 #include <stddef.h>
 
-typedef struct ebb__page_part { const unsigned char *text; size_t bytes; } ebb__page_part;
+typedef struct ebb__page_part {
+    const unsigned char *text;
+    size_t bytes;
+} ebb__page_part;
 
 /* d3: 0 bytes where the build found none. */
 extern const ebb__page_part ebb__page_css, ebb__page_body, ebb__page_js, ebb__page_d3;

@@ -4,18 +4,21 @@
 #include <string.h>
 
 #include "core/mem.h"
-
 #include "report/capture.h"
 #include "report/out.h"
 
 enum { STEPS = 1, PHASES, NODES, N_TRACKS = NODES };
 
-typedef struct slice { const char *name, *scope; uint64_t from_ns, node; bool open; } slice;
+typedef struct slice {
+    const char *name, *scope;
+    uint64_t from_ns, node;
+    bool open;
+} slice;
 
 typedef struct timeline {
     const ebb_trace *trace;
     ebb__out out;
-    slice open[N_TRACKS + 1];  /* by track */
+    slice open[N_TRACKS + 1]; /* by track */
     size_t by_category[EBB_N_CATEGORIES], allocated, reserved;
     int64_t step;
     char step_name[32];
@@ -23,16 +26,22 @@ typedef struct timeline {
 
 static void begin_event(timeline *t, char kind, const char *name, int track, uint64_t time_ns)
 {
-    ebb__out_printf(&t->out, ",\n{\"ph\":\"%c\",\"pid\":1,\"tid\":%d,\"ts\":%llu.%03u,\"name\":", kind, track,
-                    (unsigned long long)(time_ns / 1000), (unsigned)(time_ns % 1000));
+    ebb__out_printf(&t->out,
+                    ",\n{\"ph\":\"%c\",\"pid\":1,\"tid\":%d,\"ts\":%llu.%03u,\"name\":", kind,
+                    track, (unsigned long long)(time_ns / 1000), (unsigned)(time_ns % 1000));
     ebb__out_json(&t->out, name);
 }
 
 static void name_track(timeline *t, int track, const char *name)
 {
-    ebb__out_printf(&t->out, ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":", track);
+    ebb__out_printf(
+        &t->out,
+        ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":",
+        track);
     ebb__out_json(&t->out, name);
-    ebb__out_printf(&t->out, "}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}}",
+    ebb__out_printf(&t->out,
+                    "}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_sort_index\","
+                    "\"args\":{\"sort_index\":%d}}",
                     track, track);
 }
 
@@ -42,9 +51,11 @@ static void end_slice(timeline *t, int track, uint64_t now_ns)
     if (!s->open) return;
     uint64_t ns = now_ns - s->from_ns;
     begin_event(t, 'X', s->name, track, s->from_ns);
-    ebb__out_printf(&t->out, ",\"dur\":%llu.%03u", (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
+    ebb__out_printf(&t->out, ",\"dur\":%llu.%03u", (unsigned long long)(ns / 1000),
+                    (unsigned)(ns % 1000));
     if (s->node) {
-        ebb__out_printf(&t->out, ",\"args\":{\"node\":%llu,\"scope\":", (unsigned long long)s->node);
+        ebb__out_printf(&t->out,
+                        ",\"args\":{\"node\":%llu,\"scope\":", (unsigned long long)s->node);
         ebb__out_json(&t->out, s->scope);
         ebb__out_text(&t->out, "}");
     }
@@ -103,7 +114,8 @@ static void mark(timeline *t, const ebb__traced_event *e)
         begin_slice(t, NODES, s);
     } else if (e->action == EBB__ACT_PHASE) {
         /* A recompute interrupts a node, which goes on after it. */
-        if (o->phase != EBB__PHASE_RECOMPUTE && o->phase != EBB__PHASE_BACKWARD) end_slice(t, NODES, e->time_ns);
+        if (o->phase != EBB__PHASE_RECOMPUTE && o->phase != EBB__PHASE_BACKWARD)
+            end_slice(t, NODES, e->time_ns);
         s.name = ebb__phase_name(o->phase);
         begin_slice(t, PHASES, s);
     } else if (strcmp(ebb__traced_text(t->trace, o->op), "eval") == 0) {
@@ -125,10 +137,14 @@ static void event(timeline *t, const ebb__traced_event *e, ebb_category *now)
         count_allocated(t, e, true);
         break;
     case EBB__ACT_FREE_REQUESTED: count_allocated(t, e, false); break;
-    case EBB__ACT_SEGMENT_ALLOC: case EBB__ACT_SEGMENT_MAP: count_reserved(t, e, true); break;
-    case EBB__ACT_SEGMENT_FREE: case EBB__ACT_SEGMENT_UNMAP: count_reserved(t, e, false); break;
+    case EBB__ACT_SEGMENT_ALLOC:
+    case EBB__ACT_SEGMENT_MAP: count_reserved(t, e, true); break;
+    case EBB__ACT_SEGMENT_FREE:
+    case EBB__ACT_SEGMENT_UNMAP: count_reserved(t, e, false); break;
     case EBB__ACT_CATEGORY: move_category(t, e, now); break;
-    case EBB__ACT_PHASE: case EBB__ACT_NODE: case EBB__ACT_UNIT: mark(t, e); break;
+    case EBB__ACT_PHASE:
+    case EBB__ACT_NODE:
+    case EBB__ACT_UNIT: mark(t, e); break;
     default: break;
     }
 }

@@ -19,8 +19,8 @@ static int compose(char line[LINE_BYTES], const ebb_progress *p)
     bar[BAR] = '\0';
     ebb_size_format(p->allocated_bytes, memory, sizeof(memory));
     ebb_size_format(p->peak_allocated_bytes, peak, sizeof(peak));
-    int n = snprintf(line, LINE_BYTES, "%s %s %lld/%lld  loss %.4f", p->phase, bar, (long long)p->step,
-                     (long long)p->steps, p->loss);
+    int n = snprintf(line, LINE_BYTES, "%s %s %lld/%lld  loss %.4f", p->phase, bar,
+                     (long long)p->step, (long long)p->steps, p->loss);
     if (n > 0 && n < LINE_BYTES && p->items_per_s > 0)
         n += snprintf(line + n, (size_t)(LINE_BYTES - n), "  %s %s/s",
                       ebb_count_format(p->items_per_s, rate, sizeof(rate)), p->item);

@@ -22,7 +22,7 @@ typedef struct snapshot {
     ebb__emit emit;
     stretch *stretches;
     size_t n_stretches, cap_stretches;
-    uint32_t *live;           /* blocks that are there at the end, by address */
+    uint32_t *live; /* blocks that are there at the end, by address */
     size_t n_live;
 } snapshot;
 
@@ -35,9 +35,13 @@ static ebb_status add_stretch(snapshot *s, const ebb__traced_event *e, bool expa
 {
     if (e->bytes == 0) return EBB_OK; /* an expandable segment begins without memory */
     EBB_TRY(ebb__grow(&s->stretches, &s->cap_stretches, s->n_stretches + 2, sizeof *s->stretches));
-    s->stretches[s->n_stretches++] = (stretch){ .address = e->address, .end = e->address + e->bytes,
-                                                .segment = e->segment, .stream = e->stream, .expandable = expandable,
-                                                .small = expandable || e->bytes == SMALL_SEGMENT_BYTES };
+    s->stretches[s->n_stretches++] =
+        (stretch){ .address = e->address,
+                   .end = e->address + e->bytes,
+                   .segment = e->segment,
+                   .stream = e->stream,
+                   .expandable = expandable,
+                   .small = expandable || e->bytes == SMALL_SEGMENT_BYTES };
     return EBB_OK;
 }
 
@@ -45,7 +49,8 @@ static ebb_status add_stretch(snapshot *s, const ebb__traced_event *e, bool expa
 static ebb_status cut_stretch(snapshot *s, const ebb__traced_event *e)
 {
     uint64_t from = e->address, to = e->address + e->bytes;
-    EBB_TRY(ebb__grow(&s->stretches, &s->cap_stretches, s->n_stretches + s->n_stretches + 1, sizeof *s->stretches));
+    EBB_TRY(ebb__grow(&s->stretches, &s->cap_stretches, s->n_stretches + s->n_stretches + 1,
+                      sizeof *s->stretches));
     for (size_t i = s->n_stretches; i-- > 0;) {
         stretch old = s->stretches[i];
         if (e->bytes == 0 || old.end <= from || to <= old.address) continue;
@@ -72,7 +77,8 @@ static void join_stretches(snapshot *s)
     if (s->n_stretches) qsort(s->stretches, s->n_stretches, sizeof *s->stretches, by_address);
     for (size_t i = 0; i < s->n_stretches; i++) {
         stretch *last = n ? &s->stretches[n - 1] : NULL, *next = &s->stretches[i];
-        if (last && last->expandable && last->segment == next->segment && last->end == next->address)
+        if (last && last->expandable && last->segment == next->segment &&
+            last->end == next->address)
             last->end = next->end;
         else
             s->stretches[n++] = *next;
@@ -99,7 +105,8 @@ static ebb_status find_stretches(snapshot *s)
         switch (e->action) {
         case EBB__ACT_SEGMENT_ALLOC: EBB_TRY(add_stretch(s, e, false)); break;
         case EBB__ACT_SEGMENT_MAP: EBB_TRY(add_stretch(s, e, true)); break;
-        case EBB__ACT_SEGMENT_FREE: case EBB__ACT_SEGMENT_UNMAP: EBB_TRY(cut_stretch(s, e)); break;
+        case EBB__ACT_SEGMENT_FREE:
+        case EBB__ACT_SEGMENT_UNMAP: EBB_TRY(cut_stretch(s, e)); break;
         default: break;
         }
     }
@@ -148,7 +155,8 @@ static void frame(ebb__emit *e, const char *name, const char *file, uint64_t lin
 static void frames(snapshot *s, uint32_t owner, ebb_category category, const void *key)
 {
     const ebb__traced_owner *o = &s->trace->owners[owner];
-    const char *op = ebb__traced_text(s->trace, o->op), *scope = ebb__traced_text(s->trace, o->scope);
+    const char *op = ebb__traced_text(s->trace, o->op),
+               *scope = ebb__traced_text(s->trace, o->scope);
     const char *file = ebb__traced_text(s->trace, o->file), *what = ebb_category_name(category);
     ebb__emit *e = &s->emit;
     ebb__emit_key(e, "frames");
@@ -169,7 +177,8 @@ static void no_frames(ebb__emit *e)
 }
 
 /* block NULL: free. */
-static void write_block(snapshot *s, uint64_t address, uint64_t bytes, const ebb__traced_block *block)
+static void write_block(snapshot *s, uint64_t address, uint64_t bytes,
+                        const ebb__traced_block *block)
 {
     ebb__emit *e = &s->emit;
     ebb__emit_dict(e);
@@ -177,9 +186,13 @@ static void write_block(snapshot *s, uint64_t address, uint64_t bytes, const ebb
     pair(e, "size", bytes);
     pair(e, "requested_size", block ? block->requested : 0);
     ebb__emit_key(e, "state");
-    ebb__emit_text(e, !block ? "inactive" : block->released == UINT32_MAX ? "active_allocated" : "active_pending_free");
-    if (block) frames(s, block->owner, block->category, block);
-    else no_frames(e);
+    ebb__emit_text(e, !block                          ? "inactive"
+                      : block->released == UINT32_MAX ? "active_allocated"
+                                                      : "active_pending_free");
+    if (block)
+        frames(s, block->owner, block->category, block);
+    else
+        no_frames(e);
     ebb__emit_end(e);
 }
 
@@ -202,7 +215,9 @@ static size_t write_blocks(snapshot *s, const stretch *at, size_t first)
     return i - first;
 }
 
-typedef struct sums { uint64_t allocated, active, requested; } sums;
+typedef struct sums {
+    uint64_t allocated, active, requested;
+} sums;
 
 static sums sum_blocks(const snapshot *s, const stretch *at, size_t first)
 {
@@ -340,7 +355,8 @@ ebb_status ebb_trace_write_snapshot(const char *path, const ebb_trace *trace)
 {
     bool pickle = ends_with(path, ".pickle") || ends_with(path, ".pkl");
     if (!pickle && !ends_with(path, ".json"))
-        return ebb_fail(EBB_EINVAL, "snapshot: \"%s\": expected a name that ends with .pickle or .json", path);
+        return ebb_fail(EBB_EINVAL,
+                        "snapshot: \"%s\": expected a name that ends with .pickle or .json", path);
     snapshot s = { .trace = trace };
     ebb_status st = find_stretches(&s);
     if (st == EBB_OK) st = find_live(&s);

@@ -7,8 +7,8 @@
 typedef struct ebb__strings {
     char **texts;
     size_t n, cap;
-    uint32_t *slots;  /* hash table of index + 1; 0: empty */
-    size_t capacity;  /* of slots: a power of 2 */
+    uint32_t *slots; /* hash table of index + 1; 0: empty */
+    size_t capacity; /* of slots: a power of 2 */
 } ebb__strings;
 
 /* Index of `text` (NULL: ""), which is copied when it is new.  Errors: ENOMEM. */

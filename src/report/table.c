@@ -17,7 +17,8 @@ static ebb_status add_row(ebb_table *t, const char *const cells[])
 {
     EBB_TRY(ebb__grow(&t->cells, &t->cap, (t->n_rows + 1) * (size_t)t->n_columns, sizeof(cell)));
     for (int i = 0; i < t->n_columns; i++)
-        snprintf(t->cells[t->n_rows * (size_t)t->n_columns + (size_t)i], sizeof(cell), "%s", cells[i]);
+        snprintf(t->cells[t->n_rows * (size_t)t->n_columns + (size_t)i], sizeof(cell), "%s",
+                 cells[i]);
     t->n_rows++;
     return EBB_OK;
 }
@@ -49,7 +50,10 @@ void ebb_table_free(ebb_table *table)
     ebb__free(table);
 }
 
-ebb_status ebb_table_row(ebb_table *table, const char *const cells[]) { return add_row(table, cells); }
+ebb_status ebb_table_row(ebb_table *table, const char *const cells[])
+{
+    return add_row(table, cells);
+}
 
 static void print_row(const ebb_table *t, size_t row, const int widths[], FILE *file)
 {

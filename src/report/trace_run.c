@@ -9,7 +9,7 @@
 
 typedef struct observation {
     ebb_trace *trace;
-    const ebb_observer *also;   /* the caller's; NULL: none */
+    const ebb_observer *also; /* the caller's; NULL: none */
     size_t max_events;
     int64_t first_step, last_step;
     bool runs, done;
@@ -26,10 +26,15 @@ static ebb_status add_rows(ebb_trace *trace, const ebb__peak_table *table)
         uint32_t op, scope, by;
         EBB_TRY(ebb__strings_add(&trace->strings, &op, from->op));
         EBB_TRY(ebb__strings_add(&trace->strings, &scope, from->scope));
-        EBB_TRY(ebb__strings_add(&trace->strings, &by, from->freed && from->freed_by_node ? from->freed_by_op : NULL));
+        EBB_TRY(ebb__strings_add(&trace->strings, &by,
+                                 from->freed && from->freed_by_node ? from->freed_by_op : NULL));
         trace->rows[i] = (ebb_trace_row){
-            .category = from->category, .op = ebb__traced_text(trace, op), .scope = ebb__traced_text(trace, scope),
-            .bytes = from->bytes, .n_blocks = from->n_blocks, .freed_by_op = ebb__traced_text(trace, by),
+            .category = from->category,
+            .op = ebb__traced_text(trace, op),
+            .scope = ebb__traced_text(trace, scope),
+            .bytes = from->bytes,
+            .n_blocks = from->n_blocks,
+            .freed_by_op = ebb__traced_text(trace, by),
             .freed_by_node = from->freed ? from->freed_by_node : 0,
         };
     }
@@ -39,8 +44,9 @@ static ebb_status add_rows(ebb_trace *trace, const ebb__peak_table *table)
 }
 
 static const char *const phase_names[EBB__N_PHASES] = {
-    [EBB__PHASE_NONE] = "none", [EBB__PHASE_FORWARD] = "forward", [EBB__PHASE_BACKWARD] = "backward",
-    [EBB__PHASE_RECOMPUTE] = "recompute", [EBB__PHASE_OPTIMIZER] = "optimizer", [EBB__PHASE_EVAL] = "evaluation",
+    [EBB__PHASE_NONE] = "none",           [EBB__PHASE_FORWARD] = "forward",
+    [EBB__PHASE_BACKWARD] = "backward",   [EBB__PHASE_RECOMPUTE] = "recompute",
+    [EBB__PHASE_OPTIMIZER] = "optimizer", [EBB__PHASE_EVAL] = "evaluation",
 };
 
 const char *ebb__phase_name(ebb__phase phase)
@@ -74,7 +80,8 @@ static ebb_status summarize(ebb_trace *trace, const ebb__pool *pool)
     s->peak_scope = ebb__traced_text(trace, by->scope);
     s->n_events = trace->n_events;
     s->n_blocks = trace->n_blocks;
-    for (size_t i = 0; i < trace->n_events; i++) s->n_nodes += trace->events[i].action == EBB__ACT_NODE;
+    for (size_t i = 0; i < trace->n_events; i++)
+        s->n_nodes += trace->events[i].action == EBB__ACT_NODE;
     ebb__peak_table_deinit(&table);
     return st;
 }
@@ -84,7 +91,8 @@ static ebb_status summarize(ebb_trace *trace, const ebb__pool *pool)
 static ebb_status on_step_begin(void *user, ebb_context *ctx, int64_t step)
 {
     observation *o = user;
-    if (o->also && o->also->on_step_begin) EBB_TRY(o->also->on_step_begin(o->also->user, ctx, step));
+    if (o->also && o->also->on_step_begin)
+        EBB_TRY(o->also->on_step_begin(o->also->user, ctx, step));
     if (step != o->first_step) return EBB_OK;
     EBB_TRY(ebb__trace_start(ebb__context_pool(ctx), o->max_events));
     o->runs = true;
@@ -132,18 +140,22 @@ static ebb_status prepare(observation *o, const ebb_config *config, const ebb_tr
                           const ebb_trace_options *options)
 {
     if (!options || options->struct_bytes != sizeof *options)
-        return ebb_fail(EBB_EINVAL, "trace options: struct_bytes must be sizeof(ebb_trace_options), %zu", sizeof *options);
+        return ebb_fail(EBB_EINVAL,
+                        "trace options: struct_bytes must be sizeof(ebb_trace_options), %zu",
+                        sizeof *options);
     int64_t last = train && train->steps > 0 ? train->steps : config->train.steps;
     int64_t first = options->first_step ? options->first_step : last;
     if (first < 1 || first > last)
-        return ebb_fail(EBB_EINVAL, "trace: first step %lld; 1 to %lld", (long long)first, (long long)last);
+        return ebb_fail(EBB_EINVAL, "trace: first step %lld; 1 to %lld", (long long)first,
+                        (long long)last);
     o->first_step = first;
     o->last_step = last;
     o->max_events = options->max_events ? options->max_events : EBB_TRACE_EVENTS;
     o->trace = ebb__calloc(1, sizeof *o->trace);
     if (!o->trace) return EBB_ENOMEM;
     uint32_t name;
-    EBB_TRY(ebb__strings_add(&o->trace->strings, &name, options->name ? options->name : config->top.name));
+    EBB_TRY(ebb__strings_add(&o->trace->strings, &name,
+                             options->name ? options->name : config->top.name));
     o->trace->summary.name = ebb__traced_text(o->trace, name);
     o->trace->summary.first_step = first;
     return EBB_OK;
@@ -152,8 +164,11 @@ static ebb_status prepare(observation *o, const ebb_config *config, const ebb_tr
 static ebb_status train_observed(observation *o, ebb_train_result *result, const ebb_config *config,
                                  const ebb_train_options *train)
 {
-    const ebb_observer observer = { .user = o, .on_step_begin = on_step_begin, .on_backward = on_backward,
-                                    .on_step_end = on_step_end, .on_end = on_end };
+    const ebb_observer observer = { .user = o,
+                                    .on_step_begin = on_step_begin,
+                                    .on_backward = on_backward,
+                                    .on_step_end = on_step_end,
+                                    .on_end = on_end };
     if (!train) return ebb_fail(EBB_EINVAL, "trace: no training options");
     ebb_train_options options = *train;
     o->also = train->observer;
@@ -161,7 +176,8 @@ static ebb_status train_observed(observation *o, ebb_train_result *result, const
     options.skip_eval = true;
     EBB_TRY(ebb_train(result, config, &options));
     if (!o->done)
-        return ebb_fail(EBB_ESTATE, "trace: the run ended before step %lld", (long long)o->first_step);
+        return ebb_fail(EBB_ESTATE, "trace: the run ended before step %lld",
+                        (long long)o->first_step);
     memcpy(o->trace->device, result->device, sizeof o->trace->device);
     o->trace->summary.device = o->trace->device;
     return EBB_OK;
@@ -174,7 +190,9 @@ ebb_status ebb_trace_train(ebb_trace **out, ebb_train_result *result, const ebb_
     ebb_train_result own;
     ebb_status st = prepare(&o, config, train, options);
     if (st == EBB_OK) st = train_observed(&o, result ? result : &own, config, train);
-    if (st == EBB_OK) *out = o.trace;
-    else ebb_trace_free(o.trace);
+    if (st == EBB_OK)
+        *out = o.trace;
+    else
+        ebb_trace_free(o.trace);
     return st;
 }

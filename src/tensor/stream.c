@@ -16,8 +16,10 @@ ebb_status ebb_stream_new(ebb_stream **out, ebb_context *ctx)
     if (!s) return EBB_ENOMEM;
     s->ctx = ctx;
     ebb_status st = ebb__stream_open(&s->stream, ctx->device.streams);
-    if (st == EBB_OK) *out = s;
-    else ebb__free(s);
+    if (st == EBB_OK)
+        *out = s;
+    else
+        ebb__free(s);
     return st;
 }
 
@@ -49,13 +51,15 @@ static void run_copy(void *arg)
 
 ebb_status ebb_stream_copy_out(ebb_stream *stream, void *dst, ebb_tensor *t)
 {
-    if (!ebb_tensor_is_contiguous(t)) return ebb_fail(EBB_EINVAL, "stream copy: the tensor is not contiguous");
+    if (!ebb_tensor_is_contiguous(t))
+        return ebb_fail(EBB_EINVAL, "stream copy: the tensor is not contiguous");
     size_t item = ebb_dtype_bytes(t->dtype);
     ebb_status st = ebb_record_stream(t, stream);
     if (st != EBB_OK || t->ctx->device.dry || t->elems == 0) return st;
     copy *c = ebb__malloc(sizeof *c);
     if (!c) return EBB_ENOMEM;
-    *c = (copy){ dst, (const char *)t->storage->data + (size_t)t->offset * item, (size_t)t->elems * item };
+    *c = (copy){ dst, (const char *)t->storage->data + (size_t)t->offset * item,
+                 (size_t)t->elems * item };
     st = ebb__stream_enqueue(stream->stream, run_copy, c);
     if (st != EBB_OK) ebb__free(c);
     return st;
@@ -70,5 +74,6 @@ ebb_status ebb_record_stream(ebb_tensor *t, ebb_stream *stream)
 {
     if (t->ctx != stream->ctx)
         return ebb_fail(EBB_EDEVICE, "record_stream: tensor and stream are of different contexts");
-    return ebb__pool_record_stream(t->ctx->pool, t->storage->block, ebb__stream_number(stream->stream));
+    return ebb__pool_record_stream(t->ctx->pool, t->storage->block,
+                                   ebb__stream_number(stream->stream));
 }

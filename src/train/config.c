@@ -13,47 +13,53 @@ static const char *const offloads[] = { "none", "host", "disk", NULL };
 
 #define MAX_COUNT 1e12
 
-#define AT(member) offsetof(ebb__top_keys, member)
+/* clang-format off */
+#define FIELD(name, type, member, ...) { .key = name, .offset = offsetof(type, member), __VA_ARGS__ }
+#define TOP(name, member, ...) FIELD(name, ebb__top_keys, member, __VA_ARGS__)
+#define TRAIN(name, member, ...) FIELD(name, ebb__train_keys, member, __VA_ARGS__)
+#define MEMORY(name, member, ...) FIELD(name, ebb__memory_keys, member, __VA_ARGS__)
+#define TEXT(size) .kind = EBB__STRING, .bytes = size
+#define INT(low, high) .kind = EBB__INT, .min = low, .max = high
+#define CHOICE(words) .kind = EBB__CHOICE, .choices = words
+#define JSON .kind = EBB__JSON
+#define BOOL .kind = EBB__BOOL
+
 const ebb__field ebb__top_fields[] = {
-    { .key = "$schema", .kind = EBB__STRING, .offset = AT(schema), .bytes = sizeof(((ebb__top_keys *)0)->schema) },
-    { .key = "name", .kind = EBB__STRING, .offset = AT(name), .bytes = sizeof(((ebb__top_keys *)0)->name) },
-    { .key = "seed", .kind = EBB__INT, .offset = AT(seed), .min = 0, .max = 9007199254740991.0 },
-    { .key = "model", .kind = EBB__JSON, .offset = AT(model), .required = true },
-    { .key = "data", .kind = EBB__JSON, .offset = AT(data), .required = true },
-    { .key = "train", .kind = EBB__JSON, .offset = AT(train) },
-    { .key = "memory", .kind = EBB__JSON, .offset = AT(memory) },
+    TOP("$schema", schema, TEXT(EBB__SCHEMA_BYTES)),
+    TOP("name", name, TEXT(EBB__NAME_BYTES)),
+    TOP("seed", seed, INT(0, 9007199254740991.0)),
+    TOP("model", model, JSON, .required = true),
+    TOP("data", data, JSON, .required = true),
+    TOP("train", train, JSON),
+    TOP("memory", memory, JSON),
 };
 const int ebb__n_top_fields = sizeof(ebb__top_fields) / sizeof(ebb__top_fields[0]);
-#undef AT
 
-#define AT(member) offsetof(ebb__train_keys, member)
 const ebb__field ebb__train_fields[] = {
-    { .key = "steps", .kind = EBB__INT, .offset = AT(steps), .min = 1, .max = MAX_COUNT },
-    { .key = "batch", .kind = EBB__INT, .offset = AT(batch), .min = 1, .max = 1e9 },
-    { .key = "accumulate", .kind = EBB__INT, .offset = AT(accumulate), .min = 1, .max = 1e9 },
-    { .key = "precision", .kind = EBB__CHOICE, .offset = AT(precision), .choices = precisions },
-    { .key = "optimizer", .kind = EBB__JSON, .offset = AT(optimizer) },
-    { .key = "schedule", .kind = EBB__JSON, .offset = AT(schedule) },
-    { .key = "clip_norm", .kind = EBB__JSON, .offset = AT(clip_json) },
-    { .key = "eval_every", .kind = EBB__INT, .offset = AT(eval_every), .min = 0, .max = MAX_COUNT },
-    { .key = "save_every", .kind = EBB__INT, .offset = AT(save_every), .min = 0, .max = MAX_COUNT },
-    { .key = "fuse_optimizer", .kind = EBB__BOOL, .offset = AT(fuse_optimizer) },
-    { .key = "loss_chunks", .kind = EBB__INT, .offset = AT(loss_chunks), .min = 1, .max = 65536 },
+    TRAIN("steps", steps, INT(1, MAX_COUNT)),
+    TRAIN("batch", batch, INT(1, 1e9)),
+    TRAIN("accumulate", accumulate, INT(1, 1e9)),
+    TRAIN("precision", precision, CHOICE(precisions)),
+    TRAIN("optimizer", optimizer, JSON),
+    TRAIN("schedule", schedule, JSON),
+    TRAIN("clip_norm", clip_json, JSON),
+    TRAIN("eval_every", eval_every, INT(0, MAX_COUNT)),
+    TRAIN("save_every", save_every, INT(0, MAX_COUNT)),
+    TRAIN("fuse_optimizer", fuse_optimizer, BOOL),
+    TRAIN("loss_chunks", loss_chunks, INT(1, 65536)),
 };
 const int ebb__n_train_fields = sizeof(ebb__train_fields) / sizeof(ebb__train_fields[0]);
-#undef AT
 
-#define AT(member) offsetof(ebb__memory_keys, member)
 const ebb__field ebb__memory_fields[] = {
-    { .key = "checkpoint", .kind = EBB__JSON, .offset = AT(checkpoint) },
-    { .key = "recompute", .kind = EBB__JSON, .offset = AT(recompute) },
-    { .key = "offload", .kind = EBB__CHOICE, .offset = AT(offload), .choices = offloads },
-    { .key = "limit", .kind = EBB__SIZE, .offset = AT(limit_bytes) },
-    { .key = "offset_plan", .kind = EBB__BOOL, .offset = AT(offset_plan) },
-    { .key = "allocator", .kind = EBB__JSON, .offset = AT(allocator) },
+    MEMORY("checkpoint", checkpoint, JSON),
+    MEMORY("recompute", recompute, JSON),
+    MEMORY("offload", offload, CHOICE(offloads)),
+    MEMORY("limit", limit_bytes, .kind = EBB__SIZE),
+    MEMORY("offset_plan", offset_plan, BOOL),
+    MEMORY("allocator", allocator, JSON),
 };
 const int ebb__n_memory_fields = sizeof(ebb__memory_fields) / sizeof(ebb__memory_fields[0]);
-#undef AT
+/* clang-format on */
 
 /* ---- train ------------------------------------------------------------------------------- */
 
@@ -62,7 +68,8 @@ static ebb_status read_clip(ebb__train_keys *c)
     const cJSON *clip = c->clip_json;
     if (!clip || cJSON_IsNull(clip)) return EBB_OK;
     if (!cJSON_IsNumber(clip) || !(clip->valuedouble >= 0) || clip->valuedouble > 1e30)
-        return ebb_fail(EBB_EINVAL, "train.clip_norm: expected a number from 0, or null (0 and null: no "
+        return ebb_fail(EBB_EINVAL,
+                        "train.clip_norm: expected a number from 0, or null (0 and null: no "
                         "clipping)");
     c->clip_norm = clip->valuedouble;
     return EBB_OK;
@@ -71,10 +78,12 @@ static ebb_status read_clip(ebb__train_keys *c)
 static ebb_status refuse_later_train_keys(const ebb__train_keys *c)
 {
     if (precision_dtypes[c->precision] == EBB_BF16 || precision_dtypes[c->precision] == EBB_F16)
-        return ebb_fail(EBB_EUNSUPPORTED, "train.precision: \"%s\" is not built yet; now: \"f32\", \"f64\"",
+        return ebb_fail(EBB_EUNSUPPORTED,
+                        "train.precision: \"%s\" is not built yet; now: \"f32\", \"f64\"",
                         precisions[c->precision]);
     if (c->fuse_optimizer)
-        return ebb_fail(EBB_EUNSUPPORTED, "train.fuse_optimizer: true is not built yet; now: false");
+        return ebb_fail(EBB_EUNSUPPORTED,
+                        "train.fuse_optimizer: true is not built yet; now: false");
     if (c->loss_chunks > 1)
         return ebb_fail(EBB_EUNSUPPORTED, "train.loss_chunks: %lld is not built yet; now: 1",
                         (long long)c->loss_chunks);
@@ -118,7 +127,8 @@ static ebb_status read_train(ebb_config *config)
     ebb__train_keys *c = &config->train;
     *c = (ebb__train_keys){ .steps = 200, .batch = 16, .accumulate = 1, .loss_chunks = 1 };
     if (config->top.train)
-        EBB_TRY(ebb__json_read(c, config->top.train, "train", ebb__train_fields, ebb__n_train_fields));
+        EBB_TRY(
+            ebb__json_read(c, config->top.train, "train", ebb__train_fields, ebb__n_train_fields));
     EBB_TRY(read_clip(c));
     EBB_TRY(refuse_later_train_keys(c));
     EBB_TRY(read_optimizer(config));
@@ -137,14 +147,16 @@ static ebb_status read_checkpoint(ebb_config *config)
         cJSON_free(text);
         return EBB_ENOMEM;
     }
-    ebb_status st = ebb_checkpoint_parse(config->ranges, &config->n_ranges, blocks, text, "memory.checkpoint");
+    ebb_status st =
+        ebb_checkpoint_parse(config->ranges, &config->n_ranges, blocks, text, "memory.checkpoint");
     cJSON_free(text);
     return st;
 }
 
 static ebb_status check_op_name(const cJSON *item, int i)
 {
-    if (!cJSON_IsString(item)) return ebb_fail(EBB_EINVAL, "memory.recompute[%d]: expected an op's name", i);
+    if (!cJSON_IsString(item))
+        return ebb_fail(EBB_EINVAL, "memory.recompute[%d]: expected an op's name", i);
     if (ebb_op_find(item->valuestring)) return EBB_OK;
     int n = ebb_op_count();
     const char **names = ebb__calloc((size_t)n, sizeof(*names));
@@ -161,7 +173,8 @@ static ebb_status read_recompute(ebb_config *config)
     const cJSON *list = config->memory.recompute;
     if (!list) return EBB_OK;
     if (!cJSON_IsArray(list))
-        return ebb_fail(EBB_EINVAL, "memory.recompute: expected a list of op names, such as [\"gelu\"]");
+        return ebb_fail(EBB_EINVAL,
+                        "memory.recompute: expected a list of op names, such as [\"gelu\"]");
     int n = cJSON_GetArraySize(list);
     config->recompute = ebb__calloc((size_t)n, sizeof(*config->recompute));
     if (!config->recompute) return EBB_ENOMEM;
@@ -212,7 +225,8 @@ static int small_int(const cJSON *object, const char *key, int otherwise)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
     bool fits = cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble <= 1024;
-    return fits ? (int)item->valuedouble : otherwise; /* what does not fit, ebb_dataset_open() refuses */
+    return fits ? (int)item->valuedouble
+                : otherwise; /* what does not fit, ebb_dataset_open() refuses */
 }
 
 static ebb_status read_data(ebb_config *config)
@@ -226,7 +240,10 @@ static ebb_status read_data(ebb_config *config)
 
 /* ---- the whole --------------------------------------------------------------------------- */
 
-ebb_dtype ebb__config_dtype(const ebb_config *config) { return precision_dtypes[config->train.precision]; }
+ebb_dtype ebb__config_dtype(const ebb_config *config)
+{
+    return precision_dtypes[config->train.precision];
+}
 
 static ebb_status read_root(ebb_config *config)
 {
@@ -240,7 +257,8 @@ static ebb_status read_root(ebb_config *config)
 }
 
 /* Takes `root` and `folder` over, on errors too. */
-static ebb_status make(ebb_config **out, cJSON *root, char *folder, const char *const sets[], int n_sets)
+static ebb_status make(ebb_config **out, cJSON *root, char *folder, const char *const sets[],
+                       int n_sets)
 {
     ebb_config *config = ebb__calloc(1, sizeof(*config));
     if (!config) {
@@ -281,9 +299,11 @@ ebb_status ebb_config_load(ebb_config **out, const char *path, const char *const
     return make(out, root, folder_of(path), sets, n_sets);
 }
 
-ebb_status ebb_config_copy(ebb_config **out, const ebb_config *config, const char *const sets[], int n_sets)
+ebb_status ebb_config_copy(ebb_config **out, const ebb_config *config, const char *const sets[],
+                           int n_sets)
 {
-    return make(out, cJSON_Duplicate(config->root, true), ebb__strdup(config->folder), sets, n_sets);
+    return make(out, cJSON_Duplicate(config->root, true), ebb__strdup(config->folder), sets,
+                n_sets);
 }
 
 void ebb_config_free(ebb_config *config)

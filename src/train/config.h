@@ -2,15 +2,17 @@
 #ifndef EBB_TRAIN_CONFIG_H
 #define EBB_TRAIN_CONFIG_H
 
-#include <ebb/train.h>
 #include "core/json.h"
+#include <ebb/train.h>
+
+enum { EBB__SCHEMA_BYTES = 256, EBB__NAME_BYTES = 128 };
 
 typedef struct ebb__train_keys {
     int64_t steps, batch, accumulate; /* items per micro-batch; micro-batches per step */
     int precision;
     const cJSON *optimizer, *schedule, *clip_json;
-    double clip_norm;                 /* 0: off */
-    int64_t eval_every, save_every;   /* in steps; 0: only at the end */
+    double clip_norm;               /* 0: off */
+    int64_t eval_every, save_every; /* in steps; 0: only at the end */
     bool fuse_optimizer;
     int64_t loss_chunks;
 } ebb__train_keys;
@@ -18,32 +20,32 @@ typedef struct ebb__train_keys {
 typedef struct ebb__memory_keys {
     const cJSON *checkpoint, *recompute, *allocator;
     int offload;
-    size_t limit_bytes;               /* 0: none */
+    size_t limit_bytes; /* 0: none */
     bool offset_plan;
     char allocator_conf[512];         /* allocator as "key:value,..." */
 } ebb__memory_keys;
 
 typedef struct ebb__top_keys {
-    char schema[256];                 /* "$schema": for editors, not read */
-    char name[128];
+    char schema[EBB__SCHEMA_BYTES]; /* "$schema": for editors, not read */
+    char name[EBB__NAME_BYTES];
     int64_t seed;
     const cJSON *model, *data, *train, *memory;
 } ebb__top_keys;
 
 struct ebb_config {
-    cJSON *root;                      /* as written, with sets and data paths applied */
-    char *folder;                     /* of the config file */
-    char *model_json, *data_json;     /* texts of those objects */
+    cJSON *root;                  /* as written, with sets and data paths applied */
+    char *folder;                 /* of the config file */
+    char *model_json, *data_json; /* texts of those objects */
     ebb__top_keys top;
     ebb__train_keys train;
     ebb__memory_keys memory;
     ebb_optim_options optim;
     ebb_schedule schedule;
     ebb_model_info model;
-    int workers, prefetch;            /* of the data object */
-    ebb_block_range *ranges;          /* segments */
+    int workers, prefetch;   /* of the data object */
+    ebb_block_range *ranges; /* segments */
     int n_ranges;
-    const char **recompute;           /* op names, borrowed from root */
+    const char **recompute; /* op names, borrowed from root */
     int n_recompute;
 };
 

@@ -15,7 +15,8 @@ typedef ebb_status path_fn(cJSON *item, const char *folder);
 
 static ebb_status replace(cJSON *item, const char *text)
 {
-    return cJSON_SetValuestring(item, text) ? EBB_OK : ebb_fail(EBB_ENOMEM, "config: no memory for a path");
+    return cJSON_SetValuestring(item, text) ? EBB_OK
+                                            : ebb_fail(EBB_ENOMEM, "config: no memory for a path");
 }
 
 static ebb_status each_path(cJSON *root, path_fn *fn, const char *folder)
@@ -51,7 +52,4 @@ ebb_status ebb__config_resolve_paths(cJSON *root, const char *folder)
     return each_path(root, resolve, folder);
 }
 
-ebb_status ebb__config_absolute_paths(cJSON *root)
-{
-    return each_path(root, make_absolute, "");
-}
+ebb_status ebb__config_absolute_paths(cJSON *root) { return each_path(root, make_absolute, ""); }

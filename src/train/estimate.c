@@ -62,7 +62,8 @@ ebb_status ebb__train_cut_short(ebb__run *run)
     return ebb__train_steps(run);
 }
 
-ebb_status ebb_estimate(ebb_train_result *result, const ebb_config *config, const ebb_train_options *options)
+ebb_status ebb_estimate(ebb_train_result *result, const ebb_config *config,
+                        const ebb_train_options *options)
 {
     char device[64] = "dry:cpu";
     if (options && options->device) {

@@ -8,8 +8,8 @@
 
 /* Host copies for counting right answers; NULL where that is not done. */
 typedef struct answers {
-    void *logits;      /* [batch, classes] */
-    int32_t *targets;  /* [batch] */
+    void *logits;     /* [batch, classes] */
+    int32_t *targets; /* [batch] */
     ebb__mean right;
 } answers;
 
@@ -18,7 +18,8 @@ static ebb_status answers_begin(answers *a, const ebb__run *run)
     *a = (answers){ 0 };
     if (run->info.tokens || run->dry) return EBB_OK;
     size_t rows = (size_t)run->config->train.batch, row, bytes;
-    if (!ebb__mul_size(&row, (size_t)run->info.classes, ebb_dtype_bytes(ebb__config_dtype(run->config))) ||
+    if (!ebb__mul_size(&row, (size_t)run->info.classes,
+                       ebb_dtype_bytes(ebb__config_dtype(run->config))) ||
         !ebb__mul_size(&bytes, rows, row))
         return ebb_fail(EBB_ENOMEM, "evaluate: logits of one batch are too large");
     a->logits = ebb__malloc(bytes);
@@ -61,7 +62,8 @@ static ebb_status answers_add(answers *a, const ebb_tensor *logits, const ebb_te
 }
 
 /* One batch; *more is false at the end of the pass. */
-static ebb_status eval_batch(ebb__run *run, ebb__mean *loss, answers *a, int64_t *n_items, bool *more)
+static ebb_status eval_batch(ebb__run *run, ebb__mean *loss, answers *a, int64_t *n_items,
+                             bool *more)
 {
     EBB_LOCAL(logits);
     EBB_LOCAL(batch_loss);
@@ -83,8 +85,11 @@ static void tell_progress(const ebb__run *run, int64_t done, const ebb__mean *lo
     if (!run->options->on_progress) return;
     ebb_memory_stats memory;
     ebb_memory_stats_get(run->ctx, &memory);
-    ebb_progress p = { .phase = "eval", .step = done, .steps = ebb_loader_batches(run->eval),
-                       .loss = ebb__mean_get(loss), .item = run->info.tokens ? "tokens" : "samples",
+    ebb_progress p = { .phase = "eval",
+                       .step = done,
+                       .steps = ebb_loader_batches(run->eval),
+                       .loss = ebb__mean_get(loss),
+                       .item = run->info.tokens ? "tokens" : "samples",
                        .allocated_bytes = memory.allocated_bytes,
                        .peak_allocated_bytes = memory.peak_allocated_bytes };
     run->options->on_progress(run->options->user, &p);
@@ -134,19 +139,21 @@ static ebb_status evaluate_run(ebb__run *run, const char *run_dir)
 {
     char path[1024];
     int n = snprintf(path, sizeof(path), "%s/weights.safetensors", run_dir);
-    if (n < 0 || (size_t)n >= sizeof(path)) return ebb_fail(EBB_EINVAL, "%s: too long a path", run_dir);
+    if (n < 0 || (size_t)n >= sizeof(path))
+        return ebb_fail(EBB_EINVAL, "%s: too long a path", run_dir);
     EBB_TRY(ebb_model_load(run->model, path));
     EBB_TRY(ebb__run_open_data(run));
-    if (!run->eval)
-        return ebb_fail(EBB_EINVAL, "%s: its data has no evaluation split", run_dir);
+    if (!run->eval) return ebb_fail(EBB_EINVAL, "%s: its data has no evaluation split", run_dir);
     return ebb__run_evaluate(run);
 }
 
-ebb_status ebb_evaluate(ebb_train_result *result, const char *run_dir, const ebb_train_options *options)
+ebb_status ebb_evaluate(ebb_train_result *result, const char *run_dir,
+                        const ebb_train_options *options)
 {
     char path[1024];
     int n = snprintf(path, sizeof(path), "%s/config.json", run_dir);
-    if (n < 0 || (size_t)n >= sizeof(path)) return ebb_fail(EBB_EINVAL, "%s: too long a path", run_dir);
+    if (n < 0 || (size_t)n >= sizeof(path))
+        return ebb_fail(EBB_EINVAL, "%s: too long a path", run_dir);
     ebb_config *config = NULL;
     EBB_TRY(ebb_config_load(&config, path, NULL, 0));
     ebb__run run = { 0 };

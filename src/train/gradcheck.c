@@ -8,8 +8,8 @@
 #include "core/mem.h"
 #include "train/gradcheck.h"
 
-static const double TOLERANCE = 1e-6; /* relative, by norm */
-static const double SAME = 1e-12;     /* between two ways to the same gradient */
+static const double TOLERANCE = 1e-6;  /* relative, by norm */
+static const double SAME = 1e-12;      /* between two ways to the same gradient */
 static const double NORM_FLOOR = 1e-3; /* a smaller norm counts as this much */
 
 /* ---- analytic gradients ------------------------------------------------------------------- */
@@ -79,8 +79,8 @@ static void fail(ebb_gradcheck_result *r, int input, const char *what, double er
 {
     if (!r->passed) return;
     r->passed = false;
-    snprintf(r->message, sizeof(r->message), "input %d: %s: relative error %.3g, allowed %.3g", input, what,
-             error, allowed);
+    snprintf(r->message, sizeof(r->message), "input %d: %s: relative error %.3g, allowed %.3g",
+             input, what, error, allowed);
 }
 
 /* With gradients in place: another backward must double them. */
@@ -180,7 +180,8 @@ static void compare(ebb__probe *p, double gradient_scale, ebb_gradcheck_result *
             r->worst = error;
             r->worst_input = i;
         }
-        if (!(error <= allowed)) fail(r, i, "backward and finite differences differ", error, allowed);
+        if (!(error <= allowed))
+            fail(r, i, "backward and finite differences differ", error, allowed);
     }
 }
 
@@ -201,11 +202,12 @@ static void check_refusal(ebb__probe *p, ebb_gradcheck_result *r)
     for (int j = 0; j < EBB_MAX_OUT; j++) ebb_drop(&outs[j]);
     r->passed = st == p->op_case->expect;
     if (!r->passed)
-        snprintf(r->message, sizeof(r->message), "expected %s, got %s", ebb_status_name(p->op_case->expect),
-                 ebb_status_name(st));
+        snprintf(r->message, sizeof(r->message), "expected %s, got %s",
+                 ebb_status_name(p->op_case->expect), ebb_status_name(st));
 }
 
-static ebb_status check_probe(ebb__probe *p, double gradient_scale, ebb_gradcheck_result *r, bool *checked)
+static ebb_status check_probe(ebb__probe *p, double gradient_scale, ebb_gradcheck_result *r,
+                              bool *checked)
 {
     if (p->op_case->expect != EBB_OK) {
         check_refusal(p, r);
@@ -221,11 +223,12 @@ static ebb_status check_probe(ebb__probe *p, double gradient_scale, ebb_gradchec
 }
 
 /* What goes wrong while a case runs is the op's failure, except where memory is gone. */
-static ebb_status check_case(ebb_context *ctx, const ebb_op *op, const ebb_op_case *c, double gradient_scale,
-                             ebb_gradcheck_result *r, bool *checked)
+static ebb_status check_case(ebb_context *ctx, const ebb_op *op, const ebb_op_case *c,
+                             double gradient_scale, ebb_gradcheck_result *r, bool *checked)
 {
     ebb__probe p;
-    *r = (ebb_gradcheck_result){ .op = op->name, .op_case = c->name ? c->name : "", .passed = true };
+    *r =
+        (ebb_gradcheck_result){ .op = op->name, .op_case = c->name ? c->name : "", .passed = true };
     ebb_status st = ebb__probe_begin(&p, ctx, op, c);
     if (st == EBB_OK) st = check_probe(&p, gradient_scale, r, checked);
     ebb__probe_end(&p);
@@ -247,7 +250,8 @@ static bool has_gradients(const ebb_op *op)
 
 typedef void report_fn(void *user, const ebb_gradcheck_result *result);
 
-static ebb_status check_op(ebb_context *ctx, const ebb_op *op, double gradient_scale, report_fn *report, void *user)
+static ebb_status check_op(ebb_context *ctx, const ebb_op *op, double gradient_scale,
+                           report_fn *report, void *user)
 {
     bool checked = false;
     for (int i = 0; i < op->n_cases; i++) {
@@ -257,7 +261,8 @@ static ebb_status check_op(ebb_context *ctx, const ebb_op *op, double gradient_s
     }
     if (op->n_cases > 0 && (checked || !has_gradients(op))) return EBB_OK;
     ebb_gradcheck_result r = { .op = op->name, .op_case = "" };
-    snprintf(r.message, sizeof(r.message), "%s", op->n_cases > 0 ? "no case checks a gradient" : "no case");
+    snprintf(r.message, sizeof(r.message), "%s",
+             op->n_cases > 0 ? "no case checks a gradient" : "no case");
     if (report) report(user, &r);
     return EBB_OK;
 }

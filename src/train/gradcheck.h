@@ -7,8 +7,8 @@
 /* An input: a contiguous leaf that holds the values, and how the op's input is seen through it. */
 typedef struct ebb__probe_in {
     const ebb_case_in *spec;
-    ebb_tensor *leaf;      /* f64, i32 or u8; for strided inputs larger than the input */
-    int64_t elems;         /* of the leaf */
+    ebb_tensor *leaf; /* f64, i32 or u8; for strided inputs larger than the input */
+    int64_t elems;    /* of the leaf */
     bool differentiable;
     double *analytic, *numeric; /* [elems] where differentiable; dL/dleaf */
 } ebb__probe_in;
@@ -19,9 +19,10 @@ typedef struct ebb__probe {
     const ebb_op_case *op_case;
     int n_in, n_out;
     ebb__probe_in in[EBB_MAX_IN];
-    ebb_tensor *weights[EBB_MAX_OUT]; /* L = sum over float outputs of sum(weight * out); NULL: not one */
-    int64_t out_elems;                /* of all float outputs together */
-    double coarsest;                  /* largest epsilon of an output's dtype */
+    ebb_tensor
+        *weights[EBB_MAX_OUT]; /* L = sum over float outputs of sum(weight * out); NULL: not one */
+    int64_t out_elems;         /* of all float outputs together */
+    double coarsest;           /* largest epsilon of an output's dtype */
 } ebb__probe;
 
 /* Inputs only, drawn from a stream that depends on the op and the case.  ebb__probe_end() must

@@ -52,7 +52,8 @@ static void draw(void *data, const ebb_case_in *spec, uint64_t seed, int64_t n)
 {
     switch (spec->kind) {
     case EBB_CASE_INDEX:
-        for (int64_t i = 0; i < n; i++) ((int32_t *)data)[i] = (int32_t)(uniform(seed, i) * (double)spec->max);
+        for (int64_t i = 0; i < n; i++)
+            ((int32_t *)data)[i] = (int32_t)(uniform(seed, i) * (double)spec->max);
         break;
     case EBB_CASE_LABEL:
         for (int64_t i = 0; i < n; i++)
@@ -108,9 +109,13 @@ static ebb_status make_leaf(ebb__probe_in *in, ebb_context *ctx, uint64_t seed)
     return in->analytic && in->numeric ? EBB_OK : EBB_ENOMEM;
 }
 
-ebb_status ebb__probe_begin(ebb__probe *p, ebb_context *ctx, const ebb_op *op, const ebb_op_case *op_case)
+ebb_status ebb__probe_begin(ebb__probe *p, ebb_context *ctx, const ebb_op *op,
+                            const ebb_op_case *op_case)
 {
-    *p = (ebb__probe){ .ctx = ctx, .op = op, .op_case = op_case, .n_in = op_case->n_in,
+    *p = (ebb__probe){ .ctx = ctx,
+                       .op = op,
+                       .op_case = op_case,
+                       .n_in = op_case->n_in,
                        .n_out = op->n_out - op->n_aux };
     for (int i = 0; i < p->n_in; i++) {
         const ebb_case_in *spec = &op_case->in[i];
@@ -141,7 +146,8 @@ static ebb_status apply(ebb__probe *p, ebb_tensor *ins[EBB_MAX_IN], ebb_tensor *
     for (int j = 0; j < p->n_out; j++) out_vars[j] = &outs[j];
     ebb_rng_set_offset(p->ctx, 0); /* an op that draws gets the same draws each time */
     const ebb_op_case *c = p->op_case;
-    return ebb_apply(p->op, out_vars, p->n_out, ins, p->n_in, c->attrs, c->attrs ? c->attrs_bytes : 0);
+    return ebb_apply(p->op, out_vars, p->n_out, ins, p->n_in, c->attrs,
+                     c->attrs ? c->attrs_bytes : 0);
 }
 
 ebb_status ebb__probe_run(ebb__probe *p, ebb_tensor *outs[EBB_MAX_OUT])
@@ -170,9 +176,11 @@ static ebb_status make_weight(ebb_tensor **out, ebb__probe *p, const ebb_tensor 
     if (!w) return EBB_ENOMEM;
     uint64_t seed = stream_of(p->op, p->op_case, 100 + index);
     for (int64_t i = 0; i < n; i++) w[i] = (double)((int)(uniform(seed, i) * 33) - 16) / 8;
-    ebb_status st = ebb_from_data(out, p->ctx, EBB_F64, ebb_tensor_ndim(like), ebb_tensor_dims(like), w);
+    ebb_status st =
+        ebb_from_data(out, p->ctx, EBB_F64, ebb_tensor_ndim(like), ebb_tensor_dims(like), w);
     ebb__free(w);
-    if (st == EBB_OK && ebb_tensor_dtype(like) != EBB_F64) st = ebb_cast(out, *out, ebb_tensor_dtype(like));
+    if (st == EBB_OK && ebb_tensor_dtype(like) != EBB_F64)
+        st = ebb_cast(out, *out, ebb_tensor_dtype(like));
     return st;
 }
 

@@ -8,15 +8,15 @@
 #include "train/run.h"
 
 /* Reads `name` from the batch file; must have one of two dtypes and `ndim` dims. */
-static ebb_status read_part(ebb_tensor **out, ebb_context *ctx, const ebb_safetensors *file, const char *path,
-                            const char *name, int ndim, ebb_dtype a, ebb_dtype b)
+static ebb_status read_part(ebb_tensor **out, ebb_context *ctx, const ebb_safetensors *file,
+                            const char *path, const char *name, int ndim, ebb_dtype a, ebb_dtype b)
 {
     int at = ebb_safetensors_find(file, name);
     if (at < 0) return ebb_fail(EBB_EFORMAT, "%s: \"%s\" is missing", path, name);
     ebb_safetensors_entry e = ebb_safetensors_at(file, at);
     if (!e.known_dtype || (e.dtype != a && e.dtype != b) || e.ndim != ndim)
-        return ebb_fail(EBB_EFORMAT, "%s: \"%s\" is %s with %d dims; expected %s%s%s with %d", path, name,
-                        e.dtype_name, e.ndim, ebb_dtype_name(a), a == b ? "" : " or ",
+        return ebb_fail(EBB_EFORMAT, "%s: \"%s\" is %s with %d dims; expected %s%s%s with %d", path,
+                        name, e.dtype_name, e.ndim, ebb_dtype_name(a), a == b ? "" : " or ",
                         a == b ? "" : ebb_dtype_name(b), ndim);
     EBB_TRY(ebb_safetensors_read(out, ctx, file, at));
     ebb_tensor_set_category(*out, EBB_CAT_INPUT);
@@ -39,7 +39,8 @@ static ebb_status read_batch(ebb_tensor **inputs, ebb_tensor **targets, ebb__run
     return read_part(targets, run->ctx, file, path, "targets", 1, EBB_I32, EBB_I32);
 }
 
-static ebb_status load_batch(ebb_tensor **inputs, ebb_tensor **targets, ebb__run *run, const char *path)
+static ebb_status load_batch(ebb_tensor **inputs, ebb_tensor **targets, ebb__run *run,
+                             const char *path)
 {
     ebb_safetensors *file = NULL;
     EBB_TRY(ebb_safetensors_open(&file, path));
@@ -63,8 +64,8 @@ static ebb_status save_gradients(const ebb_model *model, const char *path)
     return st;
 }
 
-static ebb_status run_grads(double *loss_value, ebb__run *run, const char *weights, const char *batch,
-                            const char *out)
+static ebb_status run_grads(double *loss_value, ebb__run *run, const char *weights,
+                            const char *batch, const char *out)
 {
     EBB_LOCAL(inputs);
     EBB_LOCAL(targets);
@@ -80,7 +81,8 @@ static ebb_status run_grads(double *loss_value, ebb__run *run, const char *weigh
 }
 
 ebb_status ebb_grads(double *loss, size_t *peak_allocated_bytes, const ebb_config *config,
-                     const ebb_train_options *options, const char *weights, const char *batch, const char *out)
+                     const ebb_train_options *options, const char *weights, const char *batch,
+                     const char *out)
 {
     ebb__run run = { 0 };
     ebb_status st = ebb__run_open(&run, config, options, options ? options->device : NULL);

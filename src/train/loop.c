@@ -6,12 +6,15 @@
 #include "train/run.h"
 
 /* What a step tells about itself. */
-typedef struct step_report { double loss, lr, grad_norm, ms; } step_report;
+typedef struct step_report {
+    double loss, lr, grad_norm, ms;
+} step_report;
 
 /* Calls the observer, where there is one that wants to hear of `event`. */
-#define TELL(run, event, ...)                                                                         \
-    ((run)->options->observer && (run)->options->observer->event                                      \
-         ? (run)->options->observer->event((run)->options->observer->user, (run)->ctx, ##__VA_ARGS__) \
+#define TELL(run, event, ...)                                                                      \
+    ((run)->options->observer && (run)->options->observer->event                                   \
+         ? (run)->options->observer->event((run)->options->observer->user, (run)->ctx,             \
+                                           ##__VA_ARGS__)                                          \
          : EBB_OK)
 
 /* ---- one optimizer step ------------------------------------------------------------------- */
@@ -25,6 +28,7 @@ static ebb_status micro_step(ebb__run *run, double normalizer, double *loss_sum,
     double value = 0;
     EBB_TRY(ebb_loader_next(run->train, &inputs, &targets, &items, &counted));
     EBB_TRY(ebb_model_loss(&loss, run->model, inputs, targets, normalizer));
+    if (run->options->on_forward) run->options->on_forward(run->options->user, run->ctx);
     EBB_TRY(TELL(run, on_backward));
     EBB_TRY(ebb_backward(loss));
     EBB_TRY(ebb_item(loss, &value));
@@ -44,7 +48,8 @@ static ebb_status group_backward(ebb__run *run, const ebb__group *group, double 
     for (int64_t i = 0; i < group->n; i++)
         EBB_TRY(micro_step(run, group->n > 1 ? (double)expected : 0, loss, &counted));
     if (group->n > 1 && counted != expected)
-        return ebb_fail(EBB_EUNSUPPORTED, "train.accumulate: %lld of a group's %lld targets are ignored; "
+        return ebb_fail(EBB_EUNSUPPORTED,
+                        "train.accumulate: %lld of a group's %lld targets are ignored; "
                         "data with ignored targets takes accumulate 1 for now",
                         (long long)(expected - counted), (long long)expected);
     return EBB_OK;
@@ -64,7 +69,8 @@ static ebb_status update(ebb__run *run, step_report *report)
     return EBB_OK;
 }
 
-static ebb_status run_group(ebb__run *run, int64_t step, const ebb__group *group, step_report *report)
+static ebb_status run_group(ebb__run *run, int64_t step, const ebb__group *group,
+                            step_report *report)
 {
     double start = ebb__now_ms();
     *report = (step_report){ .lr = ebb_schedule_lr(&run->schedule, step), .grad_norm = NAN };
@@ -77,7 +83,8 @@ static ebb_status run_group(ebb__run *run, int64_t step, const ebb__group *group
 }
 
 /* As above, and what results are made of. */
-static ebb_status measured_group(ebb__run *run, int64_t step, const ebb__group *group, step_report *report)
+static ebb_status measured_group(ebb__run *run, int64_t step, const ebb__group *group,
+                                 step_report *report)
 {
     ebb_recompute_stats before, after;
     ebb_recompute_stats_get(run->ctx, &before);
@@ -104,7 +111,10 @@ static ebb_status write_metrics(ebb__run *run, int64_t step, const step_report *
     ebb_memory_stats memory;
     ebb_memory_stats_get(run->ctx, &memory);
     ebb__metric line[] = {
-        { "step", (double)(step + 1) }, { "loss", r->loss }, { "lr", r->lr }, { "step_ms", r->ms },
+        { "step", (double)(step + 1) },
+        { "loss", r->loss },
+        { "lr", r->lr },
+        { "step_ms", r->ms },
         { "allocated_bytes", (double)memory.allocated_bytes },
         { "peak_allocated_bytes", (double)memory.peak_allocated_bytes },
         { "grad_norm", r->grad_norm },
@@ -113,8 +123,8 @@ static ebb_status write_metrics(ebb__run *run, int64_t step, const step_report *
     return ebb__run_folder_metrics(run->folder, line, isnan(r->grad_norm) ? n - 1 : n);
 }
 
-static void tell_progress(ebb__run *run, int64_t step, const step_report *r, const ebb__group *group,
-                          double started_ms)
+static void tell_progress(ebb__run *run, int64_t step, const step_report *r,
+                          const ebb__group *group, double started_ms)
 {
     if (!run->options->on_progress) return;
     ebb_memory_stats memory;
@@ -122,11 +132,16 @@ static void tell_progress(ebb__run *run, int64_t step, const step_report *r, con
     double done = (double)(step + 1 - run->first_step), left = (double)(run->steps - step - 1);
     int64_t items = group->items * (run->info.tokens ? run->info.width : 1);
     ebb_progress p = {
-        .phase = "train", .step = step + 1, .steps = run->steps, .loss = r->loss, .lr = r->lr,
+        .phase = "train",
+        .step = step + 1,
+        .steps = run->steps,
+        .loss = r->loss,
+        .lr = r->lr,
         .items_per_s = r->ms > 0 ? (double)items / r->ms * 1e3 : 0,
         .seconds_left = (ebb__now_ms() - started_ms) / done * left * 1e-3,
         .item = run->info.tokens ? "tokens" : "samples",
-        .allocated_bytes = memory.allocated_bytes, .peak_allocated_bytes = memory.peak_allocated_bytes,
+        .allocated_bytes = memory.allocated_bytes,
+        .peak_allocated_bytes = memory.peak_allocated_bytes,
     };
     run->options->on_progress(run->options->user, &p);
 }
@@ -144,15 +159,22 @@ static ebb_status evaluate(ebb__run *run, int64_t step)
 {
     EBB_TRY(ebb__run_evaluate(run));
     if (!run->folder) return EBB_OK;
-    ebb__metric line[] = { { "step", (double)(step + 1) }, { "eval_loss", run->eval_loss },
+    ebb__metric line[] = { { "step", (double)(step + 1) },
+                           { "eval_loss", run->eval_loss },
                            { "eval_accuracy", run->eval_accuracy } };
     return ebb__run_folder_metrics(run->folder, line, run->has_accuracy ? 3 : 2);
 }
 
 static ebb_status save(ebb__run *run, int64_t done)
 {
-    ebb__run_state state = { .step = done, .loader_position = ebb_loader_position(run->train) };
-    snprintf(state.rng_offset, sizeof(state.rng_offset), "%llu", (unsigned long long)ebb_rng_offset(run->ctx));
+    const ebb__train_keys *t = &run->config->train;
+    ebb__run_state state = {
+        .step = done,
+        .loader_position = ebb_loader_position(run->train),
+        .items = ebb__group_at(done, run->info.n_train, t->batch, t->accumulate).items_before,
+    };
+    snprintf(state.rng_offset, sizeof(state.rng_offset), "%llu",
+             (unsigned long long)ebb_rng_offset(run->ctx));
     return ebb__run_folder_save(run->folder, run->model, run->optim, &state);
 }
 
@@ -213,7 +235,8 @@ ebb_status ebb__train_steps(ebb__run *run)
     return TELL(run, on_end);
 }
 
-ebb_status ebb_train(ebb_train_result *result, const ebb_config *config, const ebb_train_options *options)
+ebb_status ebb_train(ebb_train_result *result, const ebb_config *config,
+                     const ebb_train_options *options)
 {
     ebb__run run = { 0 };
     ebb_status st = ebb__run_open_planned(&run, config, options, options ? options->device : NULL);

@@ -11,7 +11,8 @@ static ebb_status make_plan(ebb__plan **out, const ebb__run *run, const char *de
     char dry[64];
     bool is_dry = device && device[0] == 'd';
     snprintf(dry, sizeof(dry), "%s%s", is_dry ? "" : "dry:", device ? device : "cpu");
-    ebb_train_options options = { .struct_bytes = sizeof(options), .threads = run->options->threads,
+    ebb_train_options options = { .struct_bytes = sizeof(options),
+                                  .threads = run->options->threads,
                                   .steps = run->steps };
     ebb__run rehearsal = { 0 };
     ebb_status st = ebb__run_open_recorded(&rehearsal, run->config, &options, dry);

@@ -20,10 +20,13 @@ double ebb__now_ms(void)
 ebb_status ebb__check_options(const ebb_train_options *options)
 {
     if (!options || options->struct_bytes != sizeof(*options))
-        return ebb_fail(EBB_EINVAL, "train options: struct_bytes must be sizeof(ebb_train_options), %zu",
+        return ebb_fail(EBB_EINVAL,
+                        "train options: struct_bytes must be sizeof(ebb_train_options), %zu",
                         sizeof(*options));
-    if (options->threads < 0) return ebb_fail(EBB_EINVAL, "threads: %d; 0 means all cores", options->threads);
-    if (options->steps < 0) return ebb_fail(EBB_EINVAL, "steps: %lld; from 1", (long long)options->steps);
+    if (options->threads < 0)
+        return ebb_fail(EBB_EINVAL, "threads: %d; 0 means all cores", options->threads);
+    if (options->steps < 0)
+        return ebb_fail(EBB_EINVAL, "steps: %lld; from 1", (long long)options->steps);
     return EBB_OK;
 }
 
@@ -32,7 +35,10 @@ ebb__group ebb__group_at(int64_t step, int64_t n_items, int64_t batch, int64_t a
     int64_t batches = n_items / batch + (n_items % batch != 0);
     int64_t groups = batches / accumulate + (batches % accumulate != 0);
     int64_t epoch = step / groups, index = step % groups, start = index * accumulate;
-    ebb__group g = { .first = epoch * batches + start, .n = accumulate, .items = accumulate * batch };
+    ebb__group g = { .first = epoch * batches + start,
+                     .n = accumulate,
+                     .items = accumulate * batch,
+                     .items_before = epoch * n_items + start * batch };
     if (index < groups - 1) return g;
     g.n = batches - start;
     g.items = n_items - start * batch;
@@ -47,12 +53,20 @@ typedef enum ebb__pool_use { EBB__POOL_PLAIN, EBB__POOL_RECORDED, EBB__POOL_PLAN
 
 static ebb_status open_context(ebb__run *run, const char *device, ebb__pool_use use)
 {
+    bool dry = device && strncmp(device, "dry:", 4) == 0;
+    size_t limit = run->config->memory.limit_bytes;
+    if (limit == 0 && !dry) limit = ebb__host_available_bytes();
     ebb_context_options o = {
-        .struct_bytes = sizeof(o), .device = device, .threads = run->options->threads,
-        .seed = (uint64_t)run->config->top.seed, .memory_limit_bytes = run->config->memory.limit_bytes,
-        .checks = -1, .allocator = run->config->memory.allocator_conf,
+        .struct_bytes = sizeof(o),
+        .device = device,
+        .threads = run->options->threads,
+        .seed = (uint64_t)run->config->top.seed,
+        .memory_limit_bytes = limit,
+        .checks = -1,
+        .allocator = run->config->memory.allocator_conf,
     };
-    if (use == EBB__POOL_RECORDED) o.memory_limit_bytes = 0; /* what a plan packs may fit where a pool does not */
+    /* What a plan packs may fit where a pool does not. */
+    if (use == EBB__POOL_RECORDED) o.memory_limit_bytes = 0;
     EBB_TRY(ebb_context_new(&run->ctx, &o));
     run->dry = ebb_context_is_dry(run->ctx);
     return ebb_recompute_ops(run->ctx, run->config->recompute, run->config->n_recompute);
@@ -98,8 +112,13 @@ static ebb_status open_loader(ebb_loader **out, ebb__run *run, bool eval, int64_
 {
     const ebb_config *c = run->config;
     ebb_loader_options o = {
-        .struct_bytes = sizeof(o), .eval = eval, .batch = c->train.batch, .workers = c->workers,
-        .prefetch = c->prefetch, .seed = (uint64_t)c->top.seed, .first_batch = first_batch,
+        .struct_bytes = sizeof(o),
+        .eval = eval,
+        .batch = c->train.batch,
+        .workers = c->workers,
+        .prefetch = c->prefetch,
+        .seed = (uint64_t)c->top.seed,
+        .first_batch = first_batch,
         .dtype = ebb__config_dtype(c),
     };
     return ebb_loader_new(out, run->ctx, run->data, &o);
@@ -108,8 +127,8 @@ static ebb_status open_loader(ebb_loader **out, ebb__run *run, bool eval, int64_
 ebb_status ebb__run_open_data(ebb__run *run)
 {
     const ebb_config *c = run->config;
-    EBB_TRY(ebb_dataset_open(&run->data, c->data_json, c->model.tokens, c->model.width, c->model.classes,
-                             (uint64_t)c->top.seed));
+    EBB_TRY(ebb_dataset_open(&run->data, c->data_json, c->model.tokens, c->model.width,
+                             c->model.classes, (uint64_t)c->top.seed));
     run->info = ebb_dataset_info_get(run->data);
     if (!run->dry) EBB_TRY(ebb_dataset_load(run->data));
     return run->info.n_eval > 0 ? open_loader(&run->eval, run, true, 0) : EBB_OK;
@@ -117,10 +136,10 @@ ebb_status ebb__run_open_data(ebb__run *run)
 
 /* ---- training ----------------------------------------------------------------------------- */
 
-static int64_t batch_of_step(const ebb__run *run, int64_t step)
+static ebb__group group_of_step(const ebb__run *run, int64_t step)
 {
     const ebb__train_keys *t = &run->config->train;
-    return ebb__group_at(step, run->info.n_train, t->batch, t->accumulate).first;
+    return ebb__group_at(step, run->info.n_train, t->batch, t->accumulate);
 }
 
 static ebb_status join_path(char *out, size_t bytes, const char *folder, const char *name)
@@ -133,13 +152,17 @@ static ebb_status join_path(char *out, size_t bytes, const char *folder, const c
 static ebb_status check_state(const ebb__run *run, const ebb__run_state *state, const char *dir)
 {
     if (ebb_optim_steps(run->optim) != state->step)
-        return ebb_fail(EBB_EFORMAT, "%s: optimizer.safetensors is of step %lld, state.json of step %lld", dir,
+        return ebb_fail(EBB_EFORMAT,
+                        "%s: optimizer.safetensors is of step %lld, state.json of step %lld", dir,
                         (long long)ebb_optim_steps(run->optim), (long long)state->step);
-    if (batch_of_step(run, state->step) != state->loader_position)
-        return ebb_fail(EBB_EINVAL, "%s: the run stopped at micro-batch %lld; with this config's train.batch, "
-                        "train.accumulate and data step %lld begins at %lld", dir,
-                        (long long)state->loader_position, (long long)state->step,
-                        (long long)batch_of_step(run, state->step));
+    ebb__group next = group_of_step(run, state->step);
+    if (next.first != state->loader_position || next.items_before != state->items)
+        return ebb_fail(
+            EBB_EINVAL,
+            "%s: the run stopped after %lld items and %lld micro-batches; with this "
+            "config's train.batch, train.accumulate and data, step %lld begins after %lld and %lld",
+            dir, (long long)state->items, (long long)state->loader_position, (long long)state->step,
+            (long long)next.items_before, (long long)next.first);
     if (state->step >= run->steps)
         return ebb_fail(EBB_EINVAL, "%s: has %lld steps already; train.steps is %lld", dir,
                         (long long)state->step, (long long)run->steps);
@@ -176,8 +199,9 @@ ebb_status ebb__run_open_training(ebb__run *run)
     int n = ebb_model_params(run->model, &params);
     EBB_TRY(ebb_optim_new(&run->optim, run->ctx, params, n, &run->config->optim));
     if (run->options->resume_dir && !run->dry) EBB_TRY(resume(run, run->options->resume_dir));
-    EBB_TRY(open_loader(&run->train, run, false, batch_of_step(run, run->first_step)));
-    if (run->options->hash_gradients && !run->dry) EBB_TRY(ebb__gradient_hash_new(&run->hash, run->model));
+    EBB_TRY(open_loader(&run->train, run, false, group_of_step(run, run->first_step).first));
+    if (run->options->hash_gradients && !run->dry)
+        EBB_TRY(ebb__gradient_hash_new(&run->hash, run->model));
     run->step_ms = ebb__malloc(EBB__STEP_MS_RING * sizeof(*run->step_ms));
     if (!run->step_ms) return EBB_ENOMEM;
     return open_folder(run);
@@ -222,19 +246,27 @@ static double median_step_ms(const ebb__run *run)
 void ebb__run_result(ebb_train_result *out, const ebb__run *run)
 {
     *out = (ebb_train_result){
-        .threads = ebb_context_threads(run->ctx), .steps = run->steps - run->first_step,
-        .parameters = run->config->model.parameters, .loss_first = run->loss_first,
-        .loss_last = run->loss_last, .eval_loss = run->eval_loss, .eval_accuracy = run->eval_accuracy,
-        .has_eval = run->has_eval, .has_accuracy = run->has_accuracy, .tokens = run->config->model.tokens,
-        .step_ms = median_step_ms(run), .flops = run->step_flops,
-        .recompute_flops = run->step_recompute_flops, .recomputed_ops = run->step_recomputed_ops,
+        .threads = ebb_context_threads(run->ctx),
+        .steps = run->steps - run->first_step,
+        .micro_batch_items = run->config->train.batch * (run->info.tokens ? run->info.width : 1),
+        .parameters = run->config->model.parameters,
+        .loss_first = run->loss_first,
+        .loss_last = run->loss_last,
+        .eval_loss = run->eval_loss,
+        .eval_accuracy = run->eval_accuracy,
+        .has_eval = run->has_eval,
+        .has_accuracy = run->has_accuracy,
+        .tokens = run->config->model.tokens,
+        .step_ms = median_step_ms(run),
+        .flops = run->step_flops,
+        .recompute_flops = run->step_recompute_flops,
+        .recomputed_ops = run->step_recomputed_ops,
     };
     snprintf(out->device, sizeof(out->device), "%s", ebb_context_device(run->ctx));
     ebb_memory_stats_get(run->ctx, &out->memory);
     if (!run->dry) out->outside_bytes = ebb_memory_outside_bytes(run->ctx);
     if (out->step_ms > 0) {
-        const ebb__train_keys *t = &run->config->train;
-        int64_t items = ebb__group_at(0, run->info.n_train, t->batch, t->accumulate).items;
+        int64_t items = group_of_step(run, 0).items;
         if (out->tokens) items *= run->info.width;
         out->items_per_s = (double)items / out->step_ms * 1e3;
     }

@@ -9,7 +9,9 @@
 /* ---- means over unequal batches ----------------------------------------------------------- */
 
 /* A mean of values, each of which stands for `weight` items. */
-typedef struct ebb__mean { double sum, weight; } ebb__mean;
+typedef struct ebb__mean {
+    double sum, weight;
+} ebb__mean;
 
 static inline void ebb__mean_add(ebb__mean *mean, double value, double weight)
 {
@@ -26,9 +28,10 @@ static inline double ebb__mean_get(const ebb__mean *mean)
 /* The micro-batches of one optimizer step.  A group never crosses the end of an epoch, so the
  * epoch's last group may be smaller. */
 typedef struct ebb__group {
-    int64_t first;   /* index of its first micro-batch, counted over all epochs */
-    int64_t n;       /* micro-batches */
-    int64_t items;   /* rows in all of them */
+    int64_t first;        /* index of its first micro-batch, counted over all epochs */
+    int64_t n;            /* micro-batches */
+    int64_t items;        /* rows in all of them */
+    int64_t items_before; /* rows in all groups before it, over all epochs */
     bool epoch_end;
 } ebb__group;
 
@@ -39,11 +42,15 @@ ebb__group ebb__group_at(int64_t step, int64_t n_items, int64_t batch, int64_t a
 /* config.json, weights.safetensors, optimizer.safetensors, state.json, metrics.jsonl */
 typedef struct ebb__run_folder ebb__run_folder;
 
+enum { EBB__OFFSET_BYTES = 24 };
+
 /* What a resumed run must know beside weights and optimizer. */
 typedef struct ebb__run_state {
     int64_t step;            /* optimizer steps done */
     int64_t loader_position; /* index of the next micro-batch */
-    char rng_offset[24];     /* of the context's generator; decimal (JSON numbers lose 64 bits) */
+    int64_t items;           /* trained on so far, over all epochs */
+    char rng_offset
+        [EBB__OFFSET_BYTES]; /* of the context's generator; decimal (JSON numbers lose 64 bits) */
 } ebb__run_state;
 
 /* Makes the folder and writes config.json.  A folder that holds a run already is refused (ESTATE),
@@ -52,8 +59,12 @@ EBB_NODISCARD ebb_status ebb__run_folder_open(ebb__run_folder **out, const char 
                                               const ebb_config *config, int64_t resumed_step);
 void ebb__run_folder_close(ebb__run_folder *folder); /* NULL is a no-op */
 /* Appends one line of JSON; NaN becomes null. */
-typedef struct ebb__metric { const char *key; double value; } ebb__metric;
-EBB_NODISCARD ebb_status ebb__run_folder_metrics(ebb__run_folder *folder, const ebb__metric *metrics, int n);
+typedef struct ebb__metric {
+    const char *key;
+    double value;
+} ebb__metric;
+EBB_NODISCARD ebb_status ebb__run_folder_metrics(ebb__run_folder *folder,
+                                                 const ebb__metric *metrics, int n);
 EBB_NODISCARD ebb_status ebb__run_folder_save(ebb__run_folder *folder, const ebb_model *model,
                                               const ebb_optim *optim, const ebb__run_state *state);
 EBB_NODISCARD ebb_status ebb__run_state_load(ebb__run_state *out, const char *run_dir);
@@ -70,8 +81,16 @@ void ebb__gradient_hash_hex(ebb__gradient_hash *hash, char out[65]); /* finishes
 /* ---- dry runs cut short ------------------------------------------------------------------- */
 
 /* Kinds of work in a run; one is settled when it ran from a state of the pool and left that state. */
-typedef enum ebb__unit { EBB__UNIT_GROUP, EBB__UNIT_LAST_GROUP, EBB__UNIT_EVAL, EBB__N_UNITS } ebb__unit;
-typedef struct ebb__settled { bool known[EBB__N_UNITS]; uint64_t at[EBB__N_UNITS]; } ebb__settled;
+typedef enum ebb__unit {
+    EBB__UNIT_GROUP,
+    EBB__UNIT_LAST_GROUP,
+    EBB__UNIT_EVAL,
+    EBB__N_UNITS
+} ebb__unit;
+typedef struct ebb__settled {
+    bool known[EBB__N_UNITS];
+    uint64_t at[EBB__N_UNITS];
+} ebb__settled;
 
 /* ---- the run ------------------------------------------------------------------------------ */
 
@@ -85,16 +104,16 @@ typedef struct ebb__run {
     ebb_dataset *data;
     ebb_dataset_info info;
     ebb_optim *optim;
-    ebb_loader *train, *eval;     /* eval NULL: the data has no evaluation split */
-    ebb__run_folder *folder;      /* NULL: none */
-    ebb__gradient_hash *hash;     /* NULL: not asked for */
-    bool dry, cut_short;          /* cut_short: skip what would repeat (estimate) */
+    ebb_loader *train, *eval; /* eval NULL: the data has no evaluation split */
+    ebb__run_folder *folder;  /* NULL: none */
+    ebb__gradient_hash *hash; /* NULL: not asked for */
+    bool dry, cut_short;      /* cut_short: skip what would repeat (estimate) */
     ebb__settled settled;
     int64_t first_step, steps;
     ebb_schedule schedule;
 
-    double *step_ms;              /* [EBB__STEP_MS_RING]: the latest measured steps */
-    int64_t n_step_ms;            /* measured so far */
+    double *step_ms;                         /* [EBB__STEP_MS_RING]: the latest measured steps */
+    int64_t n_step_ms;                       /* measured so far */
     double step_flops, step_recompute_flops; /* of the first step */
     uint64_t step_recomputed_ops;
     double loss_first, loss_last;
@@ -113,7 +132,8 @@ EBB_NODISCARD ebb_status ebb__run_open_recorded(ebb__run *run, const ebb_config 
 EBB_NODISCARD ebb_status ebb__run_open(ebb__run *run, const ebb_config *config,
                                        const ebb_train_options *options, const char *device);
 EBB_NODISCARD ebb_status ebb__run_open_data(ebb__run *run); /* dataset and evaluation loader */
-EBB_NODISCARD ebb_status ebb__run_open_training(ebb__run *run); /* optimizer, loader, resume, folder */
+EBB_NODISCARD ebb_status
+ebb__run_open_training(ebb__run *run); /* optimizer, loader, resume, folder */
 void ebb__run_close(ebb__run *run);
 
 EBB_NODISCARD ebb_status ebb__train_steps(ebb__run *run); /* loop.c */
@@ -133,5 +153,9 @@ void ebb__note_unit(ebb__run *run, ebb__unit unit, uint64_t before);
 /* Where training options are wrong: EINVAL.  NULL options are allowed: defaults. */
 EBB_NODISCARD ebb_status ebb__check_options(const ebb_train_options *options);
 double ebb__now_ms(void);
+/* Bytes that this process can still get from the machine, its control group included; 0: not known.
+ * The system hands out more than it has and kills later, so this is a run's limit where the config
+ * sets none. */
+size_t ebb__host_available_bytes(void);
 
 #endif

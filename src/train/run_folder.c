@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/file.h"
@@ -46,15 +47,19 @@ static ebb_status write_json(const char *folder, const char *name, const cJSON *
 
 /* ---- opening ------------------------------------------------------------------------------ */
 
+/* What a run that made no step leaves behind is nobody's loss. */
 static ebb_status refuse_other_run(const char *folder)
 {
-    static const char *const marks[] = { "config.json", "metrics.jsonl", "weights.safetensors" };
+    static const char *const marks[] = { "weights.safetensors", "state.json", "metrics.jsonl" };
     for (int i = 0; i < 3; i++) {
         char path[PATH_BYTES];
+        struct stat info;
         EBB_TRY(path_in(path, folder, marks[i]));
-        if (access(path, F_OK) == 0)
-            return ebb_fail(EBB_ESTATE, "%s: holds a run already (%s); choose another folder, remove it, or "
-                            "go on from it with resume", folder, marks[i]);
+        if (stat(path, &info) == 0 && info.st_size > 0)
+            return ebb_fail(EBB_ESTATE,
+                            "%s: holds a run already (%s); choose another folder, remove it, or "
+                            "go on from it with resume",
+                            folder, marks[i]);
     }
     return EBB_OK;
 }
@@ -139,12 +144,14 @@ ebb_status ebb__run_folder_metrics(ebb__run_folder *folder, const ebb__metric *m
         double value = metrics[i].value;
         const char *before = i == 0 ? "{" : ", ";
         if (isfinite(value))
-            fprintf(file, "%s\"%s\":%.*g", before, metrics[i].key, value == floor(value) ? 16 : 9, value);
+            fprintf(file, "%s\"%s\":%.*g", before, metrics[i].key, value == floor(value) ? 16 : 9,
+                    value);
         else
             fprintf(file, "%s\"%s\":null", before, metrics[i].key);
     }
     fputs("}\n", file);
-    if (ferror(file)) return ebb_fail(EBB_EIO, "%s/metrics.jsonl: %s", folder->path, strerror(errno));
+    if (ferror(file))
+        return ebb_fail(EBB_EIO, "%s/metrics.jsonl: %s", folder->path, strerror(errno));
     return EBB_OK;
 }
 
@@ -152,13 +159,16 @@ static ebb_status write_state(const ebb__run_folder *folder, const ebb__run_stat
 {
     char path[PATH_BYTES], text[256];
     EBB_TRY(path_in(path, folder->path, "state.json"));
-    int n = snprintf(text, sizeof(text), "{\"step\": %lld, \"loader_position\": %lld, \"rng_offset\": \"%s\"}\n",
-                     (long long)state->step, (long long)state->loader_position, state->rng_offset);
+    int n = snprintf(
+        text, sizeof(text),
+        "{\"step\": %lld, \"loader_position\": %lld, \"items\": %lld, \"rng_offset\": \"%s\"}\n",
+        (long long)state->step, (long long)state->loader_position, (long long)state->items,
+        state->rng_offset);
     return write_whole(path, text, (size_t)n);
 }
 
-ebb_status ebb__run_folder_save(ebb__run_folder *folder, const ebb_model *model, const ebb_optim *optim,
-                                const ebb__run_state *state)
+ebb_status ebb__run_folder_save(ebb__run_folder *folder, const ebb_model *model,
+                                const ebb_optim *optim, const ebb__run_state *state)
 {
     char path[PATH_BYTES];
     EBB_TRY(path_in(path, folder->path, "weights.safetensors"));
@@ -170,13 +180,16 @@ ebb_status ebb__run_folder_save(ebb__run_folder *folder, const ebb_model *model,
 
 /* ---- reading ------------------------------------------------------------------------------ */
 
-#define AT(member) offsetof(ebb__run_state, member)
+/* clang-format off */
+#define FIELD(name, member, ...) \
+    { .key = name, .offset = offsetof(ebb__run_state, member), .required = true, __VA_ARGS__ }
 static const ebb__field state_fields[] = {
-    { .key = "step", .kind = EBB__INT, .offset = AT(step), .min = 0, .max = 1e15, .required = true },
-    { .key = "loader_position", .kind = EBB__INT, .offset = AT(loader_position), .min = 0, .max = 1e15, .required = true },
-    { .key = "rng_offset", .kind = EBB__STRING, .offset = AT(rng_offset), .bytes = sizeof(((ebb__run_state *)0)->rng_offset), .required = true },
+    FIELD("step", step, .kind = EBB__INT, .min = 0, .max = 1e15),
+    FIELD("loader_position", loader_position, .kind = EBB__INT, .min = 0, .max = 1e15),
+    FIELD("items", items, .kind = EBB__INT, .min = 0, .max = 1e15),
+    FIELD("rng_offset", rng_offset, .kind = EBB__STRING, .bytes = EBB__OFFSET_BYTES),
 };
-#undef AT
+/* clang-format on */
 
 ebb_status ebb__run_state_load(ebb__run_state *out, const char *run_dir)
 {

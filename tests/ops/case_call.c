@@ -1,11 +1,11 @@
 /* ops/case_call.c: making and running calls by hand. */
 #include "ops/case_call.h"
 
+#include "core/half.h"
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "core/half.h"
 
 enum { GUARD_BYTES = 64, GUARD = 0xA5 };
 
@@ -23,7 +23,8 @@ static int64_t offset_of(const ebb_arg *arg, int64_t i)
 
 double case_get(const ebb_arg *arg, int64_t i)
 {
-    const char *p = (const char *)arg->data + offset_of(arg, i) * (int64_t)ebb_dtype_bytes(arg->dtype);
+    const char *p =
+        (const char *)arg->data + offset_of(arg, i) * (int64_t)ebb_dtype_bytes(arg->dtype);
     switch (arg->dtype) {
     case EBB_F32: return (double)*(const float *)(const void *)p;
     case EBB_F64: return *(const double *)(const void *)p;
@@ -49,7 +50,7 @@ void case_set(const ebb_arg *arg, int64_t i, double value)
     }
 }
 
-/* ---- values: a small generator, so that every dtype gets the same ones ------------------------- */
+/* ---- values: a small generator, so that every dtype gets the same ones ----------------------- */
 
 static double draw(uint64_t *state) /* uniform in [0, 1) */
 {
@@ -75,7 +76,7 @@ static double draw_kind(uint64_t *state, enum ebb_case_kind kind, int64_t max)
 /* Row-major, or with the dims in reverse order in memory and a gap after each. */
 static case_buffer buffer_make(ebb_dtype dtype, int ndim, const int64_t *dims, bool strided)
 {
-    case_buffer b = {0};
+    case_buffer b = { 0 };
     ebb_status st = ebb_arg_set(&b.arg, dtype, ndim, dims);
     cr_assert(st == EBB_OK, "%s", ebb_message());
     int64_t span = b.arg.elems;
@@ -112,7 +113,8 @@ static ebb_dtype dtype_of(enum ebb_case_kind kind, ebb_dtype dtype)
     return kind == EBB_CASE_MASK ? EBB_U8 : dtype;
 }
 
-ebb_status case_make(case_call *t, const ebb_op *op, const ebb_op_case *c, ebb_dtype dtype, ebb_context *ctx)
+ebb_status case_make(case_call *t, const ebb_op *op, const ebb_op_case *c, ebb_dtype dtype,
+                     ebb_context *ctx)
 {
     memset(t, 0, sizeof *t);
     t->c = c;
@@ -123,7 +125,8 @@ ebb_status case_make(case_call *t, const ebb_op *op, const ebb_op_case *c, ebb_d
     if (c->attrs) memcpy(t->call.attrs, c->attrs, c->attrs_bytes);
     for (int i = 0; i < c->n_in; i++) {
         const ebb_case_in *in = &c->in[i];
-        bool strided = in->strided && op->flags & EBB_OP_STRIDED; /* else the dispatcher copies it first */
+        bool strided =
+            in->strided && op->flags & EBB_OP_STRIDED; /* else the dispatcher copies it first */
         t->in[i] = buffer_make(dtype_of(in->kind, dtype), in->ndim, in->dims, strided);
         uint64_t state = (uint64_t)i + 17;
         for (int64_t k = 0; k < t->in[i].arg.elems; k++) {
@@ -153,7 +156,8 @@ static void run(const ebb_call *call, int pass)
     ebb_status st = (pass == EBB_FORWARD ? kernel->forward : kernel->backward)(&c);
     cr_assert(st == EBB_OK, "%s: %s", c.op->name, ebb_message());
     for (size_t i = bytes; i < bytes + GUARD_BYTES; i++) {
-        cr_assert(scratch[i] == GUARD, "%s: wrote past its workspace of %zu bytes", c.op->name, bytes);
+        cr_assert(scratch[i] == GUARD, "%s: wrote past its workspace of %zu bytes", c.op->name,
+                  bytes);
     }
     free(scratch);
 }
@@ -162,7 +166,8 @@ static void forward_over(case_call *t)
 {
     ebb_call *c = &t->call;
     if (c->op->flags & EBB_OP_VIEW) {
-        c->out[0].data = (char *)c->in[0].data + c->view_offset * (int64_t)ebb_dtype_bytes(c->in[0].dtype);
+        c->out[0].data =
+            (char *)c->in[0].data + c->view_offset * (int64_t)ebb_dtype_bytes(c->in[0].dtype);
     } else {
         run(c, EBB_FORWARD);
     }
@@ -184,7 +189,8 @@ void case_make_douts(case_call *t)
         t->call.dout[j] = t->call.out[j];
         t->call.dout[j].data = NULL;
         if (j >= op->n_out - op->n_aux) continue;
-        t->dout[j] = buffer_like(&t->call.out[j], t->c->in[0].strided && op->flags & EBB_OP_STRIDED);
+        t->dout[j] =
+            buffer_like(&t->call.out[j], t->c->in[0].strided && op->flags & EBB_OP_STRIDED);
         uint64_t state = 1000 + (uint64_t)j;
         for (int64_t k = 0; k < t->dout[j].arg.elems; k++) {
             case_set(&t->dout[j].arg, k, draw_kind(&state, EBB_CASE_NORMAL, 0));
@@ -220,12 +226,13 @@ static ebb_call backward_call(const case_call *t, int i)
 case_buffer case_backward(case_call *t, int i, bool accumulate, double start)
 {
     ebb_call c = backward_call(t, i);
-    case_buffer dins[EBB_MAX_IN] = {0};
+    case_buffer dins[EBB_MAX_IN] = { 0 };
     for (int k = 0; k < c.n_in; k++) {
         c.want[k] = k == i || (c.op->flags & EBB_OP_JOINT && case_has_gradient(t, k));
         if (!c.want[k]) continue;
         dins[k] = buffer_like(&c.in[k], false);
-        for (int64_t e = 0; accumulate && e < dins[k].arg.elems; e++) case_set(&dins[k].arg, e, start);
+        for (int64_t e = 0; accumulate && e < dins[k].arg.elems; e++)
+            case_set(&dins[k].arg, e, start);
         c.din[k] = dins[k].arg;
         c.accumulate[k] = accumulate;
     }
@@ -260,7 +267,8 @@ bool case_forward_in_place(case_call *t, case_buffer *result)
     ebb_call c = t->call;
     if (!(c.op->flags & EBB_OP_INPLACE_OK) || !same_shape(&c.in[0], &c.out[0])) return false;
     *result = buffer_like(&c.in[0], false);
-    for (int64_t k = 0; k < c.in[0].elems; k++) case_set(&result->arg, k, case_get(&t->call.in[0], k));
+    for (int64_t k = 0; k < c.in[0].elems; k++)
+        case_set(&result->arg, k, case_get(&t->call.in[0], k));
     c.in[0] = c.out[0] = result->arg;
     run(&c, EBB_FORWARD);
     return true;
@@ -269,10 +277,12 @@ bool case_forward_in_place(case_call *t, case_buffer *result)
 bool case_backward_over_dout(case_call *t, case_buffer *result)
 {
     if (!(t->call.op->flags & EBB_OP_GRAD_OVER_DOUT) || !case_has_gradient(t, 0)) return false;
-    if (t->call.op->flags & EBB_OP_JOINT || !same_shape(&t->call.in[0], &t->call.out[0])) return false;
+    if (t->call.op->flags & EBB_OP_JOINT || !same_shape(&t->call.in[0], &t->call.out[0]))
+        return false;
     ebb_call c = backward_call(t, 0);
     *result = buffer_like(&c.dout[0], false);
-    for (int64_t k = 0; k < c.dout[0].elems; k++) case_set(&result->arg, k, case_get(&t->call.dout[0], k));
+    for (int64_t k = 0; k < c.dout[0].elems; k++)
+        case_set(&result->arg, k, case_get(&t->call.dout[0], k));
     c.want[0] = true;
     c.din[0] = c.dout[0] = result->arg;
     run(&c, EBB_BACKWARD);

@@ -8,8 +8,8 @@
 #include <ebb/op.h>
 
 typedef struct case_buffer {
-    void *base;       /* malloc */
-    ebb_arg arg;      /* data points into base */
+    void *base;  /* malloc */
+    ebb_arg arg; /* data points into base */
 } case_buffer;
 
 typedef struct case_call {
@@ -20,7 +20,8 @@ typedef struct case_call {
 
 /* Makes the inputs (the same values for each dtype, but for rounding) and runs infer(); returns what
  * infer() says. */
-ebb_status case_make(case_call *t, const ebb_op *op, const ebb_op_case *c, ebb_dtype dtype, ebb_context *ctx);
+ebb_status case_make(case_call *t, const ebb_op *op, const ebb_op_case *c, ebb_dtype dtype,
+                     ebb_context *ctx);
 /* Runs forward into t->out, which it makes. */
 void case_forward(case_call *t);
 /* Makes dL/dout for each output that has a gradient. */

@@ -20,7 +20,8 @@ static double error_ulp(float got, double want)
     {                                                                                            \
         static float x[LANES], y[LANES];                                                         \
         for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += (uint64_t)LANES * STEP) {      \
-            for (int i = 0; i < LANES; i++) x[i] = ebb__bits_f32((uint32_t)(bits + (uint64_t)i * STEP)); \
+            for (int i = 0; i < LANES; i++)                                                      \
+                x[i] = ebb__bits_f32((uint32_t)(bits + (uint64_t)i * STEP));                     \
             for (int i = 0; i < LANES; i++) y[i] = fast(x[i]);                                   \
             for (int i = 0; i < LANES; i++) {                                                    \
                 double e = error_ulp(y[i], exact((double)x[i]));                                 \
@@ -37,13 +38,15 @@ CHECK(sigmoid_is_within_its_error, ebb__sigmoidf, ebb__sigmoid, 2.8)
 
 Test(vmath, limits_are_those_of_libm)
 {
-    cr_assert(ebb__expf(INFINITY) == INFINITY && ebb__expf(-INFINITY) == 0 && isnan(ebb__expf(NAN)));
+    cr_assert(ebb__expf(INFINITY) == INFINITY && ebb__expf(-INFINITY) == 0);
+    cr_assert(isnan(ebb__expf(NAN)));
     cr_assert(ebb__logf(0) == -INFINITY && ebb__logf(INFINITY) == INFINITY && isnan(ebb__logf(-1)));
     cr_assert(isnan(ebb__logf(NAN)) && ebb__logf(1) == 0 && ebb__expf(0) == 1);
     cr_assert(ebb__tanhf(INFINITY) == 1 && ebb__tanhf(-INFINITY) == -1 && isnan(ebb__tanhf(NAN)));
     cr_assert(signbit(ebb__tanhf(-0.0f)) && signbit(ebb__erff(-0.0f)));
     cr_assert(ebb__erff(INFINITY) == 1 && ebb__erff(-INFINITY) == -1 && isnan(ebb__erff(NAN)));
-    cr_assert(ebb__sigmoidf(INFINITY) == 1 && ebb__sigmoidf(-INFINITY) == 0 && isnan(ebb__sigmoidf(NAN)));
+    cr_assert(ebb__sigmoidf(INFINITY) == 1 && ebb__sigmoidf(-INFINITY) == 0);
+    cr_assert(isnan(ebb__sigmoidf(NAN)));
 }
 
 Test(vmath, a_result_does_not_depend_on_the_lane)

@@ -5,13 +5,19 @@
 #include "support/support.h"
 
 const allocator_model allocator_models[] = {
-    { "{\"name\": \"gpt\", \"seed\": 1, \"model\": {\"type\": \"gpt\", \"layers\": 4, \"heads\": 4, \"width\": 128, "
-      "\"context\": 64, \"vocab\": 256}, \"data\": {\"type\": \"synthetic\", \"kind\": \"tokens\", \"items\": 60, "
-      "\"eval_items\": 10}, \"train\": {\"steps\": 3, \"batch\": 16, \"eval_every\": 2, \"clip_norm\": 1.0}, "
+    { "{\"name\": \"gpt\", \"seed\": 1, \"model\": {\"type\": \"gpt\", \"layers\": 4, \"heads\": "
+      "4, \"width\": 128, "
+      "\"context\": 64, \"vocab\": 256}, \"data\": {\"type\": \"synthetic\", \"kind\": \"tokens\", "
+      "\"items\": 60, "
+      "\"eval_items\": 10}, \"train\": {\"steps\": 3, \"batch\": 16, \"eval_every\": 2, "
+      "\"clip_norm\": 1.0}, "
       "\"memory\": {}}" },
-    { "{\"name\": \"mlp\", \"seed\": 1, \"model\": {\"type\": \"mlp\", \"input\": 200, \"hidden\": [700, 900], "
-      "\"output\": 10, \"activation\": \"relu\"}, \"data\": {\"type\": \"synthetic\", \"kind\": \"samples\", "
-      "\"items\": 5000, \"eval_items\": 500}, \"train\": {\"steps\": 3, \"batch\": 800, \"accumulate\": 2}, "
+    { "{\"name\": \"mlp\", \"seed\": 1, \"model\": {\"type\": \"mlp\", \"input\": 200, \"hidden\": "
+      "[700, 900], "
+      "\"output\": 10, \"activation\": \"relu\"}, \"data\": {\"type\": \"synthetic\", \"kind\": "
+      "\"samples\", "
+      "\"items\": 5000, \"eval_items\": 500}, \"train\": {\"steps\": 3, \"batch\": 800, "
+      "\"accumulate\": 2}, "
       "\"memory\": {}}" },
 };
 const int n_allocator_models = sizeof allocator_models / sizeof *allocator_models;

@@ -5,7 +5,9 @@
 
 #include <ebb/train.h>
 
-typedef struct allocator_model { const char *json; } allocator_model;
+typedef struct allocator_model {
+    const char *json;
+} allocator_model;
 extern const allocator_model allocator_models[];
 extern const int n_allocator_models;
 

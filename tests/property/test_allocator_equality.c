@@ -16,7 +16,8 @@ static const char *const options[] = {
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
-static void check_equal(int model, const char *checkpoint, const char *option, ebb_train_result *real)
+static void check_equal(int model, const char *checkpoint, const char *option,
+                        ebb_train_result *real)
 {
     ebb_config *config = allocator_config(model, checkpoint, option);
     ebb_train_options o = { .struct_bytes = sizeof o, .threads = 2, .hash_gradients = true };
@@ -24,12 +25,15 @@ static void check_equal(int model, const char *checkpoint, const char *option, e
     check_ok(ebb_estimate(&dry, config, &o));
     check_ok(ebb_train(real, config, &o));
     const ebb_memory_stats *a = &dry.memory, *b = &real->memory;
-    cr_assert(a->peak_allocated_bytes == b->peak_allocated_bytes, "%d %s %s: %zu predicted, %zu measured", model,
-              checkpoint, option, a->peak_allocated_bytes, b->peak_allocated_bytes);
-    cr_assert(a->peak_reserved_bytes == b->peak_reserved_bytes, "%d %s %s: %zu predicted, %zu measured (reserved)",
-              model, checkpoint, option, a->peak_reserved_bytes, b->peak_reserved_bytes);
+    cr_assert(a->peak_allocated_bytes == b->peak_allocated_bytes,
+              "%d %s %s: %zu predicted, %zu measured", model, checkpoint, option,
+              a->peak_allocated_bytes, b->peak_allocated_bytes);
+    cr_assert(a->peak_reserved_bytes == b->peak_reserved_bytes,
+              "%d %s %s: %zu predicted, %zu measured (reserved)", model, checkpoint, option,
+              a->peak_reserved_bytes, b->peak_reserved_bytes);
     cr_assert(a->peak_requested_bytes == b->peak_requested_bytes);
-    cr_assert(memcmp(a->by_category_at_peak, b->by_category_at_peak, sizeof a->by_category_at_peak) == 0);
+    cr_assert(
+        memcmp(a->by_category_at_peak, b->by_category_at_peak, sizeof a->by_category_at_peak) == 0);
     ebb_config_free(config);
 }
 
@@ -56,7 +60,8 @@ Test(allocator_equality, an_offset_plan_needs_at_most_2_percent_more_than_is_ali
         ebb_train_options o = { .struct_bytes = sizeof o, .threads = 2 };
         ebb_train_result r;
         check_ok(ebb_estimate(&r, config, &o));
-        double waste = (double)r.memory.peak_reserved_bytes / (double)r.memory.peak_allocated_bytes - 1;
+        double waste =
+            (double)r.memory.peak_reserved_bytes / (double)r.memory.peak_allocated_bytes - 1;
         cr_assert(waste >= 0 && waste <= 0.02, "model %d: %.4f", model, waste);
         ebb_config_free(config);
     }
@@ -90,6 +95,7 @@ Test(allocator_equality, a_wrong_allocator_key_names_its_path)
     const char *sets[] = { "memory.allocator={\"expandable\": true}" };
     ebb_config *copy = NULL;
     check_fails(ebb_config_copy(&copy, config, sets, 1), EBB_EINVAL);
-    check_message("memory.allocator: unknown key \"expandable\"; did you mean \"expandable_segments\"");
+    check_message(
+        "memory.allocator: unknown key \"expandable\"; did you mean \"expandable_segments\"");
     ebb_config_free(config);
 }

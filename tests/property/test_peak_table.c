@@ -9,14 +9,15 @@
 
 static void check_table(const ebb__peak_table *table, const ebb_memory_stats *stats)
 {
-    size_t by_category[EBB_N_CATEGORIES] = {0}, n_activations = 0;
+    size_t by_category[EBB_N_CATEGORIES] = { 0 }, n_activations = 0;
     for (size_t i = 0; i < table->n_rows; i++) {
         const ebb__peak_row *row = &table->rows[i];
         by_category[row->category] += row->bytes;
         cr_assert(i == 0 || row->bytes <= table->rows[i - 1].bytes, "not largest first");
         if (row->category != EBB_CAT_ACTIVATION) continue;
         n_activations++;
-        cr_assert(row->freed && row->freed_by_node > 0 && row->freed_by_op && row->freed_phase == EBB__PHASE_BACKWARD,
+        cr_assert(row->freed && row->freed_by_node > 0 && row->freed_by_op &&
+                      row->freed_phase == EBB__PHASE_BACKWARD,
                   "%s (%s): nobody frees it", row->op, row->scope ? row->scope : "");
     }
     cr_assert(table->bytes == stats->peak_allocated_bytes);

@@ -11,7 +11,10 @@ typedef struct fake_fences {
     int n_waits;
 } fake_fences;
 
-static inline uint64_t fake_record(void *self, int stream) { return ++((fake_fences *)self)->given[stream]; }
+static inline uint64_t fake_record(void *self, int stream)
+{
+    return ++((fake_fences *)self)->given[stream];
+}
 
 static inline bool fake_is_done(void *self, int stream, uint64_t ticket)
 {
@@ -27,7 +30,9 @@ static inline void fake_wait(void *self, int stream, uint64_t ticket)
 
 static inline ebb__fences fake_fences_of(fake_fences *fences)
 {
-    return (ebb__fences){ .record = fake_record, .is_done = fake_is_done, .wait = fake_wait, .self = fences };
+    return (ebb__fences){
+        .record = fake_record, .is_done = fake_is_done, .wait = fake_wait, .self = fences
+    };
 }
 
 #endif

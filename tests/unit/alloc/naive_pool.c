@@ -8,12 +8,14 @@ static const size_t mib = (size_t)1 << 20, reserved_addresses = (size_t)1 << 40;
 
 naive_sums naive_count(const naive_pool *pool)
 {
-    naive_sums sums = {0};
+    naive_sums sums = { 0 };
     for (int i = 0; i < pool->n; i++) {
         const naive_piece *p = &pool->pieces[i];
-        bool split = (i > 0 && p[-1].segment == p->segment) || (i + 1 < pool->n && p[1].segment == p->segment);
+        bool split = (i > 0 && p[-1].segment == p->segment) ||
+                     (i + 1 < pool->n && p[1].segment == p->segment);
         if (!p->unmapped) sums.reserved += p->bytes;
-        if (!p->used && split && !pool->options.expandable_segments) sums.inactive_split += p->bytes;
+        if (!p->used && split && !pool->options.expandable_segments)
+            sums.inactive_split += p->bytes;
         if (!p->used) continue;
         sums.active += p->bytes;
         if (p->released) continue;
@@ -74,7 +76,8 @@ static int cut(naive_pool *pool, int at, size_t bytes)
 static bool merge_next(naive_pool *pool, int at)
 {
     naive_piece *a = &pool->pieces[at], *b = a + 1;
-    if (!is_same_segment(pool, at, at + 1) || a->used || b->used || a->unmapped != b->unmapped) return false;
+    if (!is_same_segment(pool, at, at + 1) || a->used || b->used || a->unmapped != b->unmapped)
+        return false;
     a->bytes += b->bytes;
     remove_piece(pool, at + 1);
     return true;
@@ -128,7 +131,8 @@ static void defer(naive_pool *pool, const naive_piece *p)
     cr_assert(pool->n_deferred < NAIVE_MAX_WAITS);
     pool->deferred[pool->n_deferred++] = (naive_wait){ .segment = p->segment, .offset = p->offset };
     for (int i = 0; i < pool->n_deferred; i++)
-        bytes += pool->pieces[find(pool, pool->deferred[i].segment, pool->deferred[i].offset)].bytes;
+        bytes +=
+            pool->pieces[find(pool, pool->deferred[i].segment, pool->deferred[i].offset)].bytes;
     if (bytes > pool->options.deferred_release_bytes) flush_deferred(pool);
 }
 
@@ -140,12 +144,16 @@ void naive_give(naive_pool *pool, uint64_t segment, size_t offset)
     for (int stream = FAKE_STREAMS; stream-- > 0;) {
         if (!(p->uses >> stream & 1)) continue;
         cr_assert(pool->n_waits < NAIVE_MAX_WAITS);
-        pool->waits[pool->n_waits++] = (naive_wait){ .segment = segment, .offset = offset, .stream = stream,
+        pool->waits[pool->n_waits++] = (naive_wait){ .segment = segment,
+                                                     .offset = offset,
+                                                     .stream = stream,
                                                      .ticket = fake_record(&pool->fences, stream) };
     }
     if (p->uses) return;
-    if (pool->options.deferred_release_bytes) defer(pool, p);
-    else make_free(pool, at);
+    if (pool->options.deferred_release_bytes)
+        defer(pool, p);
+    else
+        make_free(pool, at);
 }
 
 void naive_record_stream(naive_pool *pool, uint64_t segment, size_t offset, int stream)
@@ -187,7 +195,8 @@ static int best_fit(naive_pool *pool, size_t bytes, int stream, bool small)
     pool->n_searches++;
     for (int i = 0; i < pool->n; i++) {
         const naive_piece *p = &pool->pieces[i];
-        if (p->used || p->unmapped || p->stream != stream || p->small != small || p->bytes < bytes) continue;
+        if (p->used || p->unmapped || p->stream != stream || p->small != small || p->bytes < bytes)
+            continue;
         if (best < 0 || p->bytes < pool->pieces[best].bytes) best = i;
     }
     return best >= 0 && suits(pool, &pool->pieces[best], bytes, small) ? best : -1;
@@ -199,7 +208,9 @@ static int best_fit(naive_pool *pool, size_t bytes, int stream, bool small)
 static int change_page(naive_pool *pool, uint64_t segment, size_t page)
 {
     int at = 0;
-    while (pool->pieces[at].segment != segment || pool->pieces[at].offset + pool->pieces[at].bytes <= page) at++;
+    while (pool->pieces[at].segment != segment ||
+           pool->pieces[at].offset + pool->pieces[at].bytes <= page)
+        at++;
     if (pool->pieces[at].offset < page) at = cut(pool, at, page - pool->pieces[at].offset);
     if (pool->pieces[at].bytes > 2 * mib) cut(pool, at, 2 * mib);
     naive_piece *p = &pool->pieces[at];
@@ -216,8 +227,8 @@ static bool last_whole_page(const naive_piece *p, size_t *page)
 }
 
 /* The whole free page with the highest address of the newest segment that has one, outside a range. */
-static bool find_spare_page(const naive_pool *pool, int stream, uint64_t keep, size_t low, size_t high,
-                            uint64_t *segment, size_t *page)
+static bool find_spare_page(const naive_pool *pool, int stream, uint64_t keep, size_t low,
+                            size_t high, uint64_t *segment, size_t *page)
 {
     for (int i = pool->n; i-- > 0;) {
         const naive_piece *p = &pool->pieces[i];
@@ -233,7 +244,8 @@ static size_t mapped_in(const naive_pool *pool, uint64_t segment)
 {
     size_t bytes = 0;
     for (int i = 0; i < pool->n; i++)
-        if (pool->pieces[i].segment == segment && !pool->pieces[i].unmapped) bytes += pool->pieces[i].bytes;
+        if (pool->pieces[i].segment == segment && !pool->pieces[i].unmapped)
+            bytes += pool->pieces[i].bytes;
     return bytes;
 }
 
@@ -275,8 +287,10 @@ static bool map_piece(naive_pool *pool, int at, int stream, size_t low, size_t h
     for (; missing > 0; page += 2 * mib, missing -= 2 * mib) {
         uint64_t segment;
         size_t spare;
-        if (find_spare_page(pool, stream, p.segment, low, high, &segment, &spare)) change_page(pool, segment, spare);
-        else if (!has_room(pool, missing)) return false;
+        if (find_spare_page(pool, stream, p.segment, low, high, &segment, &spare))
+            change_page(pool, segment, spare);
+        else if (!has_room(pool, missing))
+            return false;
         change_page(pool, p.segment, page);
     }
     return true;
@@ -286,15 +300,21 @@ static int grow(naive_pool *pool, size_t bytes, int stream, bool small)
 {
     int start = find_run(pool, bytes, stream, small);
     if (start < 0) {
-        insert_piece(pool, pool->n, (naive_piece){ .segment = ++pool->last_segment, .bytes = reserved_addresses,
-                                                   .stream = stream, .small = small, .unmapped = true });
+        insert_piece(pool, pool->n,
+                     (naive_piece){ .segment = ++pool->last_segment,
+                                    .bytes = reserved_addresses,
+                                    .stream = stream,
+                                    .small = small,
+                                    .unmapped = true });
         start = pool->n - 1;
     }
     uint64_t segment = pool->pieces[start].segment;
     size_t low = pool->pieces[start].offset, high = low + bytes;
     for (int i = 0; i < pool->n; i++) {
         naive_piece *p = &pool->pieces[i];
-        if (p->segment != segment || !p->unmapped || p->offset + p->bytes <= low || p->offset >= high) continue;
+        if (p->segment != segment || !p->unmapped || p->offset + p->bytes <= low ||
+            p->offset >= high)
+            continue;
         if (!map_piece(pool, i, stream, low, high)) {
             end_if_empty(pool, segment);
             return -1;
@@ -347,13 +367,17 @@ static int new_memory(naive_pool *pool, size_t bytes, int stream, bool small)
 {
     if (pool->options.expandable_segments) return grow(pool, bytes, stream, small);
     size_t size = (bytes + 2 * mib - 1) / (2 * mib) * (2 * mib);
-    if (small) size = 2 * mib;
-    else if (bytes < 10 * mib) size = 20 * mib;
+    if (small)
+        size = 2 * mib;
+    else if (bytes < 10 * mib)
+        size = 20 * mib;
     if (!has_room(pool, size)) return -1;
     pool->reserved += size;
     if (pool->reserved > pool->peak_reserved) pool->peak_reserved = pool->reserved;
-    insert_piece(pool, pool->n, (naive_piece){ .segment = ++pool->last_segment, .bytes = size, .stream = stream,
-                                               .small = small });
+    insert_piece(
+        pool, pool->n,
+        (naive_piece){
+            .segment = ++pool->last_segment, .bytes = size, .stream = stream, .small = small });
     return pool->n - 1;
 }
 
@@ -369,7 +393,8 @@ static void collect_garbage(naive_pool *pool)
     int n = 0;
     if (pool->options.expandable_segments) return;
     for (int i = 0; i < pool->n; i++)
-        if (is_collectable(pool, i)) total += (double)(pool->n_searches - pool->pieces[i].free_since), n++;
+        if (is_collectable(pool, i))
+            total += (double)(pool->n_searches - pool->pieces[i].free_since), n++;
     bool freed = true;
     if (pool->reserved <= keep) return;
     while (freed && n > 0 && pool->reserved > keep) {
@@ -400,7 +425,8 @@ static int largest_free(const naive_pool *pool, int stream)
 
 static bool return_oversize(naive_pool *pool, size_t bytes, int stream)
 {
-    size_t max_split = pool->options.max_split_bytes, want = bytes < max_split ? max_split : bytes, total = 0;
+    size_t max_split = pool->options.max_split_bytes, want = bytes < max_split ? max_split : bytes,
+           total = 0;
     if (!max_split) return false;
     int at = -1;
     for (int i = 0; i < pool->n; i++) {

@@ -13,24 +13,28 @@ typedef struct naive_piece {
     size_t offset, bytes, requested;
     int stream, category;
     bool small, used;
-    bool released;    /* used, but only until its streams are done or deferred pieces are freed */
-    bool unmapped;    /* free, without memory */
+    bool released; /* used, but only until its streams are done or deferred pieces are freed */
+    bool unmapped; /* free, without memory */
     uint64_t free_since;
-    unsigned uses;    /* a bit per stream that works with it */
+    unsigned uses; /* a bit per stream that works with it */
 } naive_piece;
 
-typedef struct naive_wait { uint64_t segment, ticket; size_t offset; int stream; } naive_wait;
+typedef struct naive_wait {
+    uint64_t segment, ticket;
+    size_t offset;
+    int stream;
+} naive_wait;
 
 typedef struct naive_pool {
     naive_piece pieces[NAIVE_MAX_PIECES]; /* ordered by (segment, offset) */
     int n;
     uint64_t last_segment, n_searches;
-    size_t limit_bytes;                   /* 0: none */
+    size_t limit_bytes; /* 0: none */
     size_t peak_allocated, peak_requested, peak_reserved, peak_active;
-    size_t reserved;                      /* kept, since it is asked for often */
+    size_t reserved; /* kept, since it is asked for often */
     ebb__alloc_options options;
     fake_fences fences;
-    naive_wait waits[NAIVE_MAX_WAITS];    /* in order of release */
+    naive_wait waits[NAIVE_MAX_WAITS]; /* in order of release */
     int n_waits;
     naive_wait deferred[NAIVE_MAX_WAITS];
     int n_deferred;

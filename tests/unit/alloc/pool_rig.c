@@ -66,12 +66,19 @@ static bool counted_remap(void *self, void *from, void *to, size_t bytes)
 void rig_init_with(pool_rig *rig, rig_kind kind, const ebb__pool_options *options)
 {
     *rig = (pool_rig){ .dry = kind == RIG_DRY, .live_blocks = ebb_host_live_blocks() };
-    if (rig->dry) check_ok(ebb__dry_provider_new(&rig->inner));
-    else rig->inner = options->exact ? ebb__page_provider() : ebb__host_provider();
-    ebb__provider provider = { .alloc = counted_alloc, .free = counted_free, .self = rig,
-                               .touchable = rig->inner.touchable, .reserve = counted_reserve,
-                               .unreserve = counted_unreserve, .commit = counted_commit,
-                               .decommit = counted_decommit, .remap = counted_remap };
+    if (rig->dry)
+        check_ok(ebb__dry_provider_new(&rig->inner));
+    else
+        rig->inner = options->exact ? ebb__page_provider() : ebb__host_provider();
+    ebb__provider provider = { .alloc = counted_alloc,
+                               .free = counted_free,
+                               .self = rig,
+                               .touchable = rig->inner.touchable,
+                               .reserve = counted_reserve,
+                               .unreserve = counted_unreserve,
+                               .commit = counted_commit,
+                               .decommit = counted_decommit,
+                               .remap = counted_remap };
     check_ok(ebb__pool_new(&rig->pool, provider, options));
 }
 
@@ -84,7 +91,9 @@ void rig_init_conf(pool_rig *rig, rig_kind kind, size_t limit_bytes, int checks,
 {
     ebb__alloc_options alloc = ebb__alloc_options_default();
     check_ok(ebb__alloc_options_parse(&alloc, conf, "test"));
-    rig_init_with(rig, kind, &(ebb__pool_options){ .limit_bytes = limit_bytes, .checks = checks, .alloc = &alloc });
+    rig_init_with(
+        rig, kind,
+        &(ebb__pool_options){ .limit_bytes = limit_bytes, .checks = checks, .alloc = &alloc });
 }
 
 static void note_stat(void *user, const char *key, uint64_t value)
@@ -126,10 +135,7 @@ static ebb__block *take(pool_rig *rig, size_t bytes, int stream, const ebb__owne
     return block;
 }
 
-ebb__block *rig_take(pool_rig *rig, size_t bytes)
-{
-    return take(rig, bytes, 0, NULL);
-}
+ebb__block *rig_take(pool_rig *rig, size_t bytes) { return take(rig, bytes, 0, NULL); }
 
 ebb__block *rig_take_as(pool_rig *rig, size_t bytes, ebb_category category, const char *op)
 {
@@ -141,10 +147,7 @@ ebb__block *rig_take_on(pool_rig *rig, size_t bytes, int stream)
     return take(rig, bytes, stream, NULL);
 }
 
-void rig_give(pool_rig *rig, ebb__block *block)
-{
-    ebb__pool_release(rig->pool, block);
-}
+void rig_give(pool_rig *rig, ebb__block *block) { ebb__pool_release(rig->pool, block); }
 
 ebb_memory_stats rig_stats(const pool_rig *rig)
 {

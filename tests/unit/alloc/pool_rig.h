@@ -13,13 +13,17 @@ typedef struct pool_rig {
     ebb__pool *pool;
     ebb__provider inner;
     bool dry;
-    int n_refusals;        /* so many next requests to the provider are refused */
+    int n_refusals; /* so many next requests to the provider are refused */
     size_t n_given, n_returned, bytes_out;
-    size_t n_moves;        /* of pages */
-    int64_t live_blocks;   /* of the host, before */
+    size_t n_moves;      /* of pages */
+    int64_t live_blocks; /* of the host, before */
 } pool_rig;
 
-typedef struct rig_stat_query { const char *key; uint64_t value; bool found; } rig_stat_query;
+typedef struct rig_stat_query {
+    const char *key;
+    uint64_t value;
+    bool found;
+} rig_stat_query;
 typedef enum rig_kind { RIG_DRY, RIG_HOST } rig_kind;
 
 /* limit_bytes 0: none. */

@@ -15,8 +15,8 @@ static uint32_t draw(random_run *run)
 /* Sizes of all magnitudes from 0 to 32 MiB; some repeat, so that exact fits occur. */
 static size_t draw_bytes(random_run *run)
 {
-    static const size_t common[] = { 0, 1, 4 * KIB, 12345, 300 * KIB, MIB, MIB + 1, 5 * MIB,
-                                     10 * MIB };
+    static const size_t common[] = { 0,   1,       4 * KIB, 12345,   300 * KIB,
+                                     MIB, MIB + 1, 5 * MIB, 10 * MIB };
     uint32_t kind = draw(run) % 4;
     if (kind == 0) return common[draw(run) % (sizeof common / sizeof *common)];
     unsigned bits = kind == 1 ? 1 + draw(run) % 25 : 1 + draw(run) % 20;
@@ -38,7 +38,8 @@ static void check_like_naive(const random_run *run, const ebb__block *block,
 static void random_take(random_run *run)
 {
     size_t bytes = draw_bytes(run);
-    int stream = draw(run) % 8 == 0 ? (int)(draw(run) % (run->n_streams ? (uint32_t)run->n_streams : 2)) : 0;
+    int stream =
+        draw(run) % 8 == 0 ? (int)(draw(run) % (run->n_streams ? (uint32_t)run->n_streams : 2)) : 0;
     ebb_category category = (ebb_category)(draw(run) % EBB_N_CATEGORIES);
     ebb__owner owner = { .category = category };
     ebb__block *block = NULL;
@@ -112,14 +113,18 @@ void random_step(random_run *run)
     } else if (what < 100 && run->n_live > 0) {
         random_category(run);
     } else if (what < 180 && run->n_streams && run->n_live > 0) {
-        if (what % 2) random_record(run);
-        else random_progress(run);
+        if (what % 2)
+            random_record(run);
+        else
+            random_progress(run);
     } else {
         int chance = run->n_live < run->target ? 700 : 300; /* of 1000, to take */
         bool wanted = (int)(draw(run) % 1000) < chance;
         bool take = run->n_live == 0 || (run->n_live < MAX_LIVE && wanted);
-        if (take) random_take(run);
-        else random_give(run);
+        if (take)
+            random_take(run);
+        else
+            random_give(run);
     }
 }
 
@@ -139,7 +144,8 @@ static void check_stats(const random_run *run)
     cr_assert(rig_stat(&run->rig, "inactive_split_bytes.all.current") == sums.inactive_split);
 }
 
-random_run *random_run_new(rig_kind kind, size_t limit_bytes, int checks, uint64_t seed, const char *conf)
+random_run *random_run_new(rig_kind kind, size_t limit_bytes, int checks, uint64_t seed,
+                           const char *conf)
 {
     random_run *run = calloc(1, sizeof *run);
     cr_assert(run != NULL);
@@ -147,7 +153,9 @@ random_run *random_run_new(rig_kind kind, size_t limit_bytes, int checks, uint64
     run->target = MAX_LIVE / 2;
     ebb__alloc_options alloc = ebb__alloc_options_default();
     check_ok(ebb__alloc_options_parse(&alloc, conf, "test"));
-    ebb__pool_options options = { .limit_bytes = limit_bytes, .checks = checks, .alloc = &alloc,
+    ebb__pool_options options = { .limit_bytes = limit_bytes,
+                                  .checks = checks,
+                                  .alloc = &alloc,
                                   .fences = fake_fences_of(&run->fences) };
     rig_init_with(&run->rig, kind, &options);
     return run;
@@ -161,7 +169,8 @@ void random_run_end(random_run *run)
     free(run);
 }
 
-void compare_with_naive(size_t limit_bytes, int n_steps, uint64_t seed, const char *conf, int n_streams)
+void compare_with_naive(size_t limit_bytes, int n_steps, uint64_t seed, const char *conf,
+                        int n_streams)
 {
     random_run *run = random_run_new(RIG_DRY, limit_bytes, 1, seed, conf);
     run->n_streams = n_streams;
@@ -193,6 +202,7 @@ const random_case random_cases[] = {
     { "expandable_segments:True", 0, 4 },
     { "expandable_segments:True", 180, 4 },
     { "expandable_segments:True,max_split_size_mb:20,deferred_release_mb:8", 220, 2 },
-    { "expandable_segments:True,roundup_power2_divisions:8,garbage_collection_threshold:0.5", 200, 0 },
+    { "expandable_segments:True,roundup_power2_divisions:8,garbage_collection_threshold:0.5", 200,
+      0 },
 };
 const int n_random_cases = sizeof random_cases / sizeof *random_cases;

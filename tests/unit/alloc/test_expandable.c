@@ -9,7 +9,8 @@ Test(expandable, one_segment_grows_by_pages_and_large_blocks_lie_side_by_side)
 {
     pool_rig rig;
     rig_init_conf(&rig, RIG_DRY, 0, 3, conf);
-    ebb__block *a = rig_take(&rig, 5 * MIB), *b = rig_take(&rig, 30 * MIB), *c = rig_take(&rig, 2 * MIB);
+    ebb__block *a = rig_take(&rig, 5 * MIB), *b = rig_take(&rig, 30 * MIB),
+               *c = rig_take(&rig, 2 * MIB);
     cr_assert(rig_stats(&rig).reserved_bytes == 38 * MIB, "%zu", rig_stats(&rig).reserved_bytes);
     cr_assert(rig.n_given == 1);
     cr_assert(ebb__block_segment(a) == ebb__block_segment(c) && ebb__block_offset(b) == 5 * MIB);
@@ -18,7 +19,8 @@ Test(expandable, one_segment_grows_by_pages_and_large_blocks_lie_side_by_side)
     rig_give(&rig, b);
     rig_give(&rig, c);
     ebb__pool_empty_cache(rig.pool);
-    cr_assert(rig_stats(&rig).reserved_bytes == 0 && rig.n_returned == 1, "the segment did not end");
+    cr_assert(rig_stats(&rig).reserved_bytes == 0 && rig.n_returned == 1,
+              "the segment did not end");
     rig_end(&rig);
 }
 
@@ -26,7 +28,8 @@ Test(expandable, whole_free_pages_are_moved_before_memory_is_added)
 {
     pool_rig rig;
     rig_init_conf(&rig, RIG_DRY, 0, 3, conf);
-    ebb__block *a = rig_take(&rig, 10 * MIB), *b = rig_take(&rig, 4 * MIB), *c = rig_take(&rig, 10 * MIB);
+    ebb__block *a = rig_take(&rig, 10 * MIB), *b = rig_take(&rig, 4 * MIB),
+               *c = rig_take(&rig, 10 * MIB);
     ebb__block *d = rig_take(&rig, 4 * MIB);
     cr_assert(rig_stats(&rig).reserved_bytes == 28 * MIB);
     rig_give(&rig, a);
@@ -50,9 +53,11 @@ Test(expandable, pages_move_from_small_blocks_to_large_ones)
     ebb__block *small[12];
     for (int i = 0; i < 12; i++) small[i] = rig_take(&rig, MIB);
     for (int i = 0; i < 12; i++) rig_give(&rig, small[i]);
-    cr_assert(rig_stats(&rig).reserved_bytes == 12 * MIB && rig_stat(&rig, "reserved_bytes.small_pool.current") == 12 * MIB);
+    cr_assert(rig_stats(&rig).reserved_bytes == 12 * MIB &&
+              rig_stat(&rig, "reserved_bytes.small_pool.current") == 12 * MIB);
     ebb__block *large = rig_take(&rig, 12 * MIB);
-    cr_assert(rig_stats(&rig).reserved_bytes == 12 * MIB && rig_stat(&rig, "reserved_bytes.large_pool.current") == 12 * MIB);
+    cr_assert(rig_stats(&rig).reserved_bytes == 12 * MIB &&
+              rig_stat(&rig, "reserved_bytes.large_pool.current") == 12 * MIB);
     rig_give(&rig, large);
     rig_end(&rig);
 }
@@ -72,7 +77,8 @@ Test(expandable, only_whole_free_pages_go_back)
 {
     pool_rig rig;
     rig_init_conf(&rig, RIG_HOST, 0, 3, conf);
-    ebb__block *a = rig_take(&rig, 7 * MIB), *b = rig_take(&rig, 2 * MIB), *c = rig_take(&rig, 9 * MIB);
+    ebb__block *a = rig_take(&rig, 7 * MIB), *b = rig_take(&rig, 2 * MIB),
+               *c = rig_take(&rig, 9 * MIB);
     memset(ebb__block_data(b), 7, 2 * MIB);
     rig_give(&rig, a);
     rig_give(&rig, c);
@@ -125,7 +131,8 @@ Test(expandable, a_provider_without_pages_is_refused)
     ebb__alloc_options alloc = ebb__alloc_options_default();
     ebb__pool *pool = NULL;
     alloc.expandable_segments = true;
-    check_fails(ebb__pool_new(&pool, host, &(ebb__pool_options){ .alloc = &alloc }), EBB_EUNSUPPORTED);
+    check_fails(ebb__pool_new(&pool, host, &(ebb__pool_options){ .alloc = &alloc }),
+                EBB_EUNSUPPORTED);
     check_no_live_blocks();
 }
 

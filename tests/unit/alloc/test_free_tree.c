@@ -75,14 +75,16 @@ static void check_find(const ebb__free_tree *tree, int stream, size_t bytes)
 
 Test(free_tree, agrees_with_a_sorted_array_under_random_changes)
 {
-    ebb__free_tree tree = {0};
+    ebb__free_tree tree = { 0 };
     draw_blocks();
     for (uint64_t step = 0; step < 6000; step++) {
         uint32_t word[4];
         ebb__philox(8, step, word);
         uint32_t i = word[0] % N_BLOCKS;
-        if (inside[i]) ebb__free_tree_remove(&tree, &blocks[i]);
-        else ebb__free_tree_insert(&tree, &blocks[i]);
+        if (inside[i])
+            ebb__free_tree_remove(&tree, &blocks[i]);
+        else
+            ebb__free_tree_insert(&tree, &blocks[i]);
         inside[i] = !inside[i];
         if (step % 16 == 0) check_find(&tree, (int)(word[1] % 5) - 2, 512 * (size_t)(word[2] % 23));
         if (step % 64 == 0) check_walk(&tree);
@@ -96,7 +98,7 @@ Test(free_tree, agrees_with_a_sorted_array_under_random_changes)
 
 Test(free_tree, stays_low_when_blocks_come_in_order)
 {
-    ebb__free_tree tree = {0};
+    ebb__free_tree tree = { 0 };
     for (int i = 0; i < N_BLOCKS; i++) {
         blocks[i] = (ebb__block){ .bytes = 1024, .offset = 1024 * (size_t)i };
         ebb__free_tree_insert(&tree, &blocks[i]);
@@ -107,7 +109,7 @@ Test(free_tree, stays_low_when_blocks_come_in_order)
 
 Test(free_tree, a_wrong_order_or_a_broken_link_is_found)
 {
-    ebb__free_tree tree = {0};
+    ebb__free_tree tree = { 0 };
     for (int i = 0; i < 10; i++) {
         blocks[i] = (ebb__block){ .bytes = 512 * (1 + (size_t)i) };
         ebb__free_tree_insert(&tree, &blocks[i]);

@@ -18,9 +18,14 @@ Test(ledger, a_block_keeps_its_owner)
 {
     pool_rig rig;
     rig_init(&rig, RIG_DRY, 0, 3);
-    ebb__owner owner = { .category = EBB_CAT_ACTIVATION, .op = "gelu", .scope = "blocks.3",
-                         .node = 17, .segment = 2, .phase = EBB__PHASE_RECOMPUTE,
-                         .file = "model.c", .line = 40 };
+    ebb__owner owner = { .category = EBB_CAT_ACTIVATION,
+                         .op = "gelu",
+                         .scope = "blocks.3",
+                         .node = 17,
+                         .segment = 2,
+                         .phase = EBB__PHASE_RECOMPUTE,
+                         .file = "model.c",
+                         .line = 40 };
     ebb__block *block = NULL;
     check_ok(ebb__pool_alloc(rig.pool, &block, 100, 0, &owner));
     const ebb__owner *got = ebb__block_owner(block);
@@ -128,7 +133,10 @@ Test(ledger, the_bytes_of_a_rest_that_is_not_split_off_are_charged)
     rig_end(&rig);
 }
 
-typedef struct live_list { const ebb__block *blocks[8]; int n; } live_list;
+typedef struct live_list {
+    const ebb__block *blocks[8];
+    int n;
+} live_list;
 
 static void collect(void *user, const ebb__block *block)
 {

@@ -4,7 +4,8 @@
 
 #include "pool_rig.h"
 
-static const ebb__owner linear = { .category = EBB_CAT_ACTIVATION, .op = "linear",
+static const ebb__owner linear = { .category = EBB_CAT_ACTIVATION,
+                                   .op = "linear",
                                    .scope = "blocks.3" };
 
 Test(oom, the_message_names_request_totals_limit_hole_and_owners)

@@ -18,7 +18,8 @@ static size_t largest_live(const ebb__planned *blocks, size_t n)
     for (size_t i = 0; i < n; i++) {
         size_t sum = 0;
         for (size_t k = 0; k < n; k++)
-            if (blocks[k].begin <= blocks[i].begin && blocks[i].begin < blocks[k].end) sum += blocks[k].bytes;
+            if (blocks[k].begin <= blocks[i].begin && blocks[i].begin < blocks[k].end)
+                sum += blocks[k].bytes;
         if (sum > most) most = sum;
     }
     return most;
@@ -45,13 +46,15 @@ Test(plan, blocks_alive_together_never_overlap_and_little_is_wasted)
         size_t bytes = 0;
         for (size_t i = 0; i < N; i++) {
             size_t life = 1 + draw(seed, 2 * i) % (i % 5 ? 10 : 200);
-            blocks[i] = (ebb__planned){ .bytes = 512 * (1 + (size_t)draw(seed, 2 * i + 1) % 400), .begin = i,
+            blocks[i] = (ebb__planned){ .bytes = 512 * (1 + (size_t)draw(seed, 2 * i + 1) % 400),
+                                        .begin = i,
                                         .end = i % 50 == 0 ? SIZE_MAX : i + life };
         }
         size_t live = largest_live(blocks, N);
         check_ok(ebb__plan_pack(blocks, N, live, &bytes));
         check_apart(blocks, N, bytes);
-        cr_assert(bytes >= live && (double)bytes <= 1.06 * (double)live, "%zu for %zu", bytes, live);
+        cr_assert(bytes >= live && (double)bytes <= 1.06 * (double)live, "%zu for %zu", bytes,
+                  live);
     }
     size_t bytes = 1;
     check_ok(ebb__plan_pack(blocks, 0, 0, &bytes));
@@ -107,7 +110,8 @@ Test(plan, a_run_that_repeats_the_trace_needs_hardly_more_than_its_live_bytes)
     pool_rig rig;
     ebb__plan *plan = record(&rig, 2);
     size_t live = ebb__plan_live_bytes(plan);
-    cr_assert(ebb__plan_bytes(plan) <= live + live / 50, "%zu for %zu", ebb__plan_bytes(plan), live);
+    cr_assert(ebb__plan_bytes(plan) <= live + live / 50, "%zu for %zu", ebb__plan_bytes(plan),
+              live);
     rig_init(&rig, RIG_HOST, 0, 3);
     check_ok(follow(&rig, plan));
     ebb__block *weight = rig_take(&rig, 3 * MIB);
@@ -117,8 +121,8 @@ Test(plan, a_run_that_repeats_the_trace_needs_hardly_more_than_its_live_bytes)
     cr_assert(rig_stats(&rig).peak_allocated_bytes == live);
     uint64_t followed, left;
     ebb__pool_plan_use(rig.pool, &followed, &left);
-    cr_assert(followed == 1 + 5 * 40 && left == 0, "%llu followed, %llu left", (unsigned long long)followed,
-              (unsigned long long)left);
+    cr_assert(followed == 1 + 5 * 40 && left == 0, "%llu followed, %llu left",
+              (unsigned long long)followed, (unsigned long long)left);
     rig_give(&rig, weight);
     rig_end(&rig);
 }
@@ -139,8 +143,8 @@ Test(plan, requests_that_leave_the_trace_come_from_the_pool)
     ebb__block *more = rig_take(&rig, 90 * KIB), *other = rig_take_on(&rig, 90 * KIB, 1);
     step(&rig, 1);
     ebb__pool_plan_use(rig.pool, &followed, &left);
-    cr_assert(followed >= 1 + 3 * 40 && left >= 3, "%llu followed, %llu left", (unsigned long long)followed,
-              (unsigned long long)left);
+    cr_assert(followed >= 1 + 3 * 40 && left >= 3, "%llu followed, %llu left",
+              (unsigned long long)followed, (unsigned long long)left);
     rig_give(&rig, weight);
     rig_give(&rig, extra);
     rig_give(&rig, more);

@@ -6,7 +6,9 @@
 
 /* ---- sizes ------------------------------------------------------------------------------- */
 
-typedef struct size_row { size_t requested, charged, reserved; } size_row;
+typedef struct size_row {
+    size_t requested, charged, reserved;
+} size_row;
 
 /* charged: the block's bytes; reserved: the segment that an empty pool gets for it. */
 static const size_row size_rows[] = {

@@ -1,19 +1,19 @@
 /* The checker finds what is broken on purpose.  Each test repairs the pool before it ends. */
 #include "pool_rig.h"
 
-#define check_finds(rig, text)                                            \
-    do {                                                                  \
-        cr_assert_not(ebb__pool_check((rig).pool), "nothing was found");  \
-        check_message(text);                                              \
+#define check_finds(rig, text)                                                                     \
+    do {                                                                                           \
+        cr_assert_not(ebb__pool_check((rig).pool), "nothing was found");                           \
+        check_message(text);                                                                       \
     } while (0)
 
 /* Breaks one field, sees that it is found, and puts it right again. */
-#define check_field(rig, field, wrong, text)   \
-    do {                                       \
-        __typeof__(field) kept_ = (field);     \
-        (field) = (wrong);                     \
-        check_finds(rig, text);                \
-        (field) = kept_;                       \
+#define check_field(rig, field, wrong, text)                                                       \
+    do {                                                                                           \
+        __typeof__(field) kept_ = (field);                                                         \
+        (field) = (wrong);                                                                         \
+        check_finds(rig, text);                                                                    \
+        (field) = kept_;                                                                           \
     } while (0)
 
 Test(pool_check, wrong_blocks_are_found)

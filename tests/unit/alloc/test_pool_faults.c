@@ -27,7 +27,8 @@ static ebb__block *take_twice(ebb__pool *pool, size_t bytes)
         cr_assert(status == EBB_ENOMEM && block == NULL && ebb_fault_fired());
         check_message("made to fail");
         ebb__pool_stats(pool, &after);
-        cr_assert(!exact || memcmp(&before, &after, sizeof after) == 0, "a failure changed the statistics");
+        cr_assert(!exact || memcmp(&before, &after, sizeof after) == 0,
+                  "a failure changed the statistics");
         cr_assert(!exact || ebb__pool_fingerprint(pool) == hash, "a failure changed the layout");
         cr_assert(after.allocated_bytes == before.allocated_bytes);
         cr_assert(ebb__pool_check(pool), "%s", ebb_message());
@@ -57,7 +58,8 @@ static uint64_t play(const char *conf)
     uint64_t hash = 0;
     ebb_status status = ebb__dry_provider_new(&provider);
     if (status == EBB_OK) {
-        status = ebb__pool_new(&pool, provider, &(ebb__pool_options){ .checks = 1, .alloc = &alloc });
+        status =
+            ebb__pool_new(&pool, provider, &(ebb__pool_options){ .checks = 1, .alloc = &alloc });
         if (status == EBB_OK) hash = play_on(pool);
         ebb__pool_free(pool);
         ebb__dry_provider_free(&provider);
@@ -77,8 +79,8 @@ static void check_every_fault(const char *conf, bool same_layout)
         ebb_fault_arm(n);
         uint64_t hash = play(conf);
         cr_assert(ebb_fault_fired(), "allocation %llu did not fail", (unsigned long long)n);
-        cr_assert(n <= 2 ? hash == 0 : !same_layout || hash == expected, "another layout after fault %llu",
-                  (unsigned long long)n);
+        cr_assert(n <= 2 ? hash == 0 : !same_layout || hash == expected,
+                  "another layout after fault %llu", (unsigned long long)n);
     }
     ebb_fault_arm(0);
 }

@@ -8,13 +8,15 @@ Test(pool_options, sizes_are_rounded_to_divisions_of_a_power_of_two)
 {
     pool_rig rig;
     rig_init_conf(&rig, RIG_DRY, 0, 3, "roundup_power2_divisions:4");
-    static const size_t sizes[][2] = { /* asked for, got */
-        { 600, 1024 }, { 2048, 2048 }, { 2049, 2560 }, { 2600, 3072 }, { 5000, 5120 }, { 65536, 65536 },
-        { 65537, 81920 }, { 100000, 114688 },
+    static const size_t sizes[][2] = {
+        /* asked for, got */
+        { 600, 1024 },  { 2048, 2048 },   { 2049, 2560 },   { 2600, 3072 },
+        { 5000, 5120 }, { 65536, 65536 }, { 65537, 81920 }, { 100000, 114688 },
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         ebb__block *b = rig_take(&rig, sizes[i][0]);
-        cr_assert(ebb__block_bytes(b) == sizes[i][1], "%zu became %zu", sizes[i][0], ebb__block_bytes(b));
+        cr_assert(ebb__block_bytes(b) == sizes[i][1], "%zu became %zu", sizes[i][0],
+                  ebb__block_bytes(b));
         rig_give(&rig, b);
     }
     rig_end(&rig);
@@ -36,11 +38,13 @@ Test(pool_options, a_block_above_max_split_is_neither_split_nor_given_to_a_small
     pool_rig rig;
     rig_init_conf(&rig, RIG_DRY, 0, 3, "max_split_size_mb:32,max_non_split_rounding_mb:8");
     ebb__block *a = rig_take(&rig, 40 * MIB);
-    cr_assert(rig_stat(&rig, "oversize_allocations.current") == 1 && rig_stat(&rig, "oversize_segments.current") == 1);
+    cr_assert(rig_stat(&rig, "oversize_allocations.current") == 1 &&
+              rig_stat(&rig, "oversize_segments.current") == 1);
     rig_give(&rig, a);
     ebb__block *b = rig_take(&rig, 31 * MIB); /* below max_split: a segment of its own */
     cr_assert(rig_stats(&rig).reserved_bytes == 40 * MIB + 32 * MIB);
-    ebb__block *c = rig_take(&rig, 33 * MIB); /* oversize, 7 MiB less than what is there: taken whole */
+    ebb__block *c =
+        rig_take(&rig, 33 * MIB); /* oversize, 7 MiB less than what is there: taken whole */
     cr_assert(ebb__block_bytes(c) == 40 * MIB && rig_stats(&rig).reserved_bytes == 72 * MIB);
     rig_give(&rig, c);
     ebb__block *d = rig_take(&rig, 32 * MIB); /* 8 MiB less: too much would be lost */
@@ -54,19 +58,22 @@ Test(pool_options, oversize_segments_are_given_up_before_the_rest_of_the_cache)
 {
     pool_rig rig;
     rig_init_conf(&rig, RIG_DRY, 100 * MIB, 3, "max_split_size_mb:20,max_non_split_rounding_mb:1");
-    ebb__block *small = rig_take(&rig, 15 * MIB), *a = rig_take(&rig, 30 * MIB), *b = rig_take(&rig, 40 * MIB);
+    ebb__block *small = rig_take(&rig, 15 * MIB), *a = rig_take(&rig, 30 * MIB),
+               *b = rig_take(&rig, 40 * MIB);
     rig_give(&rig, small);
     rig_give(&rig, a);
     rig_give(&rig, b);
     ebb__block *c = rig_take(&rig, 50 * MIB); /* no single one is large enough: 40 and 30 go */
-    cr_assert(rig_stats(&rig).reserved_bytes == 16 * MIB + 50 * MIB, "%zu", rig_stats(&rig).reserved_bytes);
+    cr_assert(rig_stats(&rig).reserved_bytes == 16 * MIB + 50 * MIB, "%zu",
+              rig_stats(&rig).reserved_bytes);
     cr_assert(rig_stats(&rig).n_alloc_retries == 0);
     ebb__block *d = rig_take(&rig, 15 * MIB); /* still cached */
     cr_assert(rig_stats(&rig).reserved_bytes == 66 * MIB);
     rig_give(&rig, c);
     ebb__block *e = rig_take(&rig, 21 * MIB); /* the limit has room: nothing is given up */
     cr_assert(rig_stats(&rig).reserved_bytes == 88 * MIB);
-    ebb__block *f = rig_take(&rig, 23 * MIB); /* one that is larger than max_split and enough goes */
+    ebb__block *f =
+        rig_take(&rig, 23 * MIB); /* one that is larger than max_split and enough goes */
     cr_assert(rig_stats(&rig).reserved_bytes == 16 * MIB + 22 * MIB + 24 * MIB);
     rig_give(&rig, d);
     rig_give(&rig, e);
@@ -78,12 +85,14 @@ Test(pool_options, garbage_collection_returns_what_lay_unused_longest)
 {
     pool_rig rig;
     rig_init_conf(&rig, RIG_DRY, 200 * MIB, 3, "garbage_collection_threshold:0.4");
-    ebb__block *old = rig_take(&rig, 30 * MIB), *young = rig_take(&rig, 40 * MIB), *used = rig_take(&rig, 20 * MIB);
+    ebb__block *old = rig_take(&rig, 30 * MIB), *young = rig_take(&rig, 40 * MIB),
+               *used = rig_take(&rig, 20 * MIB);
     rig_give(&rig, old);
     for (int i = 0; i < 10; i++) rig_give(&rig, rig_take(&rig, 1000)); /* time passes */
     rig_give(&rig, young);
     ebb__block *b = rig_take(&rig, 60 * MIB); /* 92 MiB is above 80 */
-    cr_assert(rig_stats(&rig).reserved_bytes == (40 + 20 + 2 + 60) * MIB, "%zu", rig_stats(&rig).reserved_bytes);
+    cr_assert(rig_stats(&rig).reserved_bytes == (40 + 20 + 2 + 60) * MIB, "%zu",
+              rig_stats(&rig).reserved_bytes);
     cr_assert(rig_stats(&rig).n_alloc_retries == 0);
     rig_give(&rig, b);
     rig_give(&rig, used);
@@ -94,12 +103,14 @@ Test(pool_options, deferred_blocks_are_freed_together_or_when_they_are_needed)
 {
     pool_rig rig;
     rig_init_conf(&rig, RIG_DRY, 0, 3, "deferred_release_mb:9");
-    ebb__block *a = rig_take(&rig, 4 * MIB), *b = rig_take(&rig, 4 * MIB), *c = rig_take(&rig, 4 * MIB);
+    ebb__block *a = rig_take(&rig, 4 * MIB), *b = rig_take(&rig, 4 * MIB),
+               *c = rig_take(&rig, 4 * MIB);
     rig_give(&rig, a);
     rig_give(&rig, b);
     cr_assert(rig_stats(&rig).allocated_bytes == 4 * MIB);
     cr_assert(rig_stat(&rig, "active_bytes.all.current") == 12 * MIB);
-    ebb__block *d = rig_take(&rig, 6 * MIB); /* fits the hole of the segment: nothing is freed for it */
+    ebb__block *d =
+        rig_take(&rig, 6 * MIB); /* fits the hole of the segment: nothing is freed for it */
     cr_assert(rig_stat(&rig, "active_bytes.all.current") == 18 * MIB);
     ebb__block *e = rig_take(&rig, 6 * MIB); /* fits nowhere: a and b become one hole */
     cr_assert(rig_stat(&rig, "active_bytes.all.current") == 16 * MIB);
@@ -134,13 +145,15 @@ Test(pool_options, pinned_sizes_are_exact_to_a_page)
     pool_rig rig;
     rig_init_with(&rig, RIG_HOST, &(ebb__pool_options){ .checks = 3, .exact = true });
     ebb__block *a = rig_take(&rig, 64 * MIB + 1), *b = rig_take(&rig, 100);
-    cr_assert(ebb__block_bytes(a) == 64 * MIB + 4096 && rig_stats(&rig).reserved_bytes == 64 * MIB + 2 * 4096);
+    cr_assert(ebb__block_bytes(a) == 64 * MIB + 4096 &&
+              rig_stats(&rig).reserved_bytes == 64 * MIB + 2 * 4096);
     memset(ebb__block_data(a), 1, ebb__block_requested(a));
     rig_give(&rig, a);
     ebb__block *c = rig_take(&rig, 64 * MIB); /* a page less: not the same size */
     cr_assert(rig_stats(&rig).reserved_bytes == 128 * MIB + 2 * 4096);
     ebb__block *d = rig_take(&rig, 64 * MIB + 4000);
-    cr_assert(rig_stats(&rig).reserved_bytes == 128 * MIB + 2 * 4096, "the cached block was not used");
+    cr_assert(rig_stats(&rig).reserved_bytes == 128 * MIB + 2 * 4096,
+              "the cached block was not used");
     rig_give(&rig, b);
     rig_give(&rig, c);
     rig_give(&rig, d);

@@ -14,7 +14,8 @@ Test(pool_random, places_blocks_where_a_naive_pool_places_them_under_a_limit)
     compare_with_naive(200 * MIB, 100000, 2, "", 0);
 }
 
-Test(pool_random, places_blocks_where_a_naive_pool_places_them_with_every_option_and_several_streams)
+Test(pool_random,
+     places_blocks_where_a_naive_pool_places_them_with_every_option_and_several_streams)
 {
     for (int i = 0; i < n_random_cases; i++) {
         const random_case *c = &random_cases[i];
@@ -61,7 +62,8 @@ Test(pool_random, guards_and_fills_stand_random_use)
 
 enum { N_LAYOUTS = 700, STEPS_PER_LAYOUT = 8 };
 
-static void record_layouts(rig_kind kind, const char *conf, uint64_t hashes[N_LAYOUTS], ebb_memory_stats *stats)
+static void record_layouts(rig_kind kind, const char *conf, uint64_t hashes[N_LAYOUTS],
+                           ebb_memory_stats *stats)
 {
     random_run *run = random_run_new(kind, 250 * MIB, 1, 6, conf);
     for (int i = 0; i < N_LAYOUTS; i++) {

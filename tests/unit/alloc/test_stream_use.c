@@ -4,9 +4,10 @@
 
 static void rig_with(pool_rig *rig, fake_fences *fences, size_t limit_bytes)
 {
-    *fences = (fake_fences){0};
-    rig_init_with(rig, RIG_DRY, &(ebb__pool_options){ .limit_bytes = limit_bytes, .checks = 3,
-                                                      .fences = fake_fences_of(fences) });
+    *fences = (fake_fences){ 0 };
+    rig_init_with(rig, RIG_DRY,
+                  &(ebb__pool_options){
+                      .limit_bytes = limit_bytes, .checks = 3, .fences = fake_fences_of(fences) });
 }
 
 static ebb__block *used_on(pool_rig *rig, size_t bytes, int stream)
@@ -24,7 +25,8 @@ Test(stream_use, a_block_is_not_reused_before_its_other_stream_is_done)
     ebb__block *a = used_on(&rig, 64 * MIB, 1);
     const void *place = ebb__block_data(a);
     rig_give(&rig, a);
-    cr_assert(rig_stats(&rig).allocated_bytes == 0 && rig_stat(&rig, "active_bytes.all.current") == 64 * MIB);
+    cr_assert(rig_stats(&rig).allocated_bytes == 0 &&
+              rig_stat(&rig, "active_bytes.all.current") == 64 * MIB);
     ebb__block *b = rig_take(&rig, 64 * MIB);
     cr_assert(ebb__block_data(b) != place);
     fences.finished[1] = 1;
@@ -79,7 +81,8 @@ Test(stream_use, without_memory_the_pool_waits_for_the_streams)
     rig_give(&rig, used_on(&rig, 64 * MIB, 1));
     ebb__block *b = rig_take(&rig, 60 * MIB);
     cr_assert(fences.n_waits == 1 && fences.finished[1] == 1);
-    cr_assert(rig_stat(&rig, "num_sync_all_streams") == 1 && rig_stat(&rig, "num_alloc_retries") == 1);
+    cr_assert(rig_stat(&rig, "num_sync_all_streams") == 1 &&
+              rig_stat(&rig, "num_alloc_retries") == 1);
     rig_give(&rig, b);
     rig_end(&rig);
 }

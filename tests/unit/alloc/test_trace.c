@@ -38,11 +38,14 @@ Test(trace, events_carry_place_sizes_owner_and_time)
     cr_assert_str_eq(actions(&rig, buf, sizeof buf),
                      "segment_alloc alloc category free_requested free_completed segment_free");
     ebb__event e = event_at(&rig, 1);
-    cr_assert(e.segment == 1 && e.offset == 0 && e.address == address && e.bytes == 1024 && e.requested == 1000);
-    cr_assert(e.owner.category == EBB_CAT_ACTIVATION && strcmp(e.owner.op, "gelu") == 0 && e.stream == 0);
+    cr_assert(e.segment == 1 && e.offset == 0 && e.address == address && e.bytes == 1024 &&
+              e.requested == 1000);
+    cr_assert(e.owner.category == EBB_CAT_ACTIVATION && strcmp(e.owner.op, "gelu") == 0 &&
+              e.stream == 0);
     cr_assert(event_at(&rig, 2).owner.category == EBB_CAT_GRADIENT);
     cr_assert(event_at(&rig, 0).bytes == 2 * MIB && event_at(&rig, 5).bytes == 2 * MIB);
-    for (size_t i = 1; i < 6; i++) cr_assert(event_at(&rig, i).time_ns >= event_at(&rig, i - 1).time_ns);
+    for (size_t i = 1; i < 6; i++)
+        cr_assert(event_at(&rig, i).time_ns >= event_at(&rig, i - 1).time_ns);
     ebb__trace_stop(rig.pool);
     rig_end(&rig);
 }
@@ -56,7 +59,8 @@ Test(trace, what_is_there_already_comes_first)
     check_ok(ebb__trace_start(rig.pool, 100));
     check_fails(ebb__trace_start(rig.pool, 100), EBB_ESTATE);
     rig_give(&rig, a);
-    cr_assert_str_eq(actions(&rig, buf, sizeof buf), "segment_alloc alloc free_requested free_completed");
+    cr_assert_str_eq(actions(&rig, buf, sizeof buf),
+                     "segment_alloc alloc free_requested free_completed");
     rig_end(&rig); /* a trace that runs ends with its pool */
 }
 
@@ -68,7 +72,8 @@ Test(trace, a_full_ring_forgets_the_oldest_events_and_counts_them)
     check_ok(ebb__trace_start(rig.pool, 10));
     for (size_t i = 0; i < 8; i++) rig_give(&rig, rig_take(&rig, 512 * (i + 1)));
     cr_assert(ebb__trace_count(rig.pool, &dropped) == 10 && dropped == 1 + 3 * 8 - 10);
-    cr_assert(event_at(&rig, 9).action == EBB__ACT_FREE_COMPLETED && event_at(&rig, 9).bytes == 8 * 512);
+    cr_assert(event_at(&rig, 9).action == EBB__ACT_FREE_COMPLETED &&
+              event_at(&rig, 9).bytes == 8 * 512);
     ebb__event e;
     cr_assert_not(ebb__trace_get(rig.pool, 10, &e));
     ebb__peak_table table;
@@ -111,7 +116,8 @@ Test(trace, the_peak_table_says_what_was_alive_and_who_frees_it)
     ebb__block_set_category(rig.pool, x, EBB_CAT_ACTIVATION);
     rig_give(&rig, rig_take_as(&rig, 512, EBB_CAT_WORKSPACE, "gelu"));
     ebb__block *z = rig_take_as(&rig, 8192, EBB_CAT_TEMPORARY, "gelu"); /* the peak */
-    ebb__block_set_category(rig.pool, z, EBB_CAT_ACTIVATION);           /* after it: the table says temporary */
+    ebb__block_set_category(rig.pool, z,
+                            EBB_CAT_ACTIVATION); /* after it: the table says temporary */
     mark(&rig, EBB__ACT_PHASE, EBB__PHASE_BACKWARD, NULL, 0);
     mark(&rig, EBB__ACT_NODE, EBB__PHASE_BACKWARD, "gelu", 7);
     rig_give(&rig, z);
@@ -119,12 +125,15 @@ Test(trace, the_peak_table_says_what_was_alive_and_who_frees_it)
     mark(&rig, EBB__ACT_NODE, EBB__PHASE_BACKWARD, "linear", 3);
     rig_give(&rig, x);
     check_ok(ebb__peak_table_new(&table, rig.pool));
-    cr_assert(table.bytes == 2048 + 4096 + 2 * 8192 && table.bytes == rig_stats(&rig).peak_allocated_bytes);
+    cr_assert(table.bytes == 2048 + 4096 + 2 * 8192 &&
+              table.bytes == rig_stats(&rig).peak_allocated_bytes);
     cr_assert(table.n_rows == 3);
     const ebb__peak_row *row = table.rows;
-    cr_assert(row[0].category == EBB_CAT_TEMPORARY && row[0].bytes == 16384 && row[0].n_blocks == 2);
+    cr_assert(row[0].category == EBB_CAT_TEMPORARY && row[0].bytes == 16384 &&
+              row[0].n_blocks == 2);
     cr_assert(row[0].freed && row[0].freed_by_node == 7 && strcmp(row[0].freed_by_op, "gelu") == 0);
-    cr_assert(row[1].category == EBB_CAT_ACTIVATION && row[1].bytes == 4096 && row[1].freed_by_node == 3);
+    cr_assert(row[1].category == EBB_CAT_ACTIVATION && row[1].bytes == 4096 &&
+              row[1].freed_by_node == 3);
     cr_assert(row[1].freed_phase == EBB__PHASE_BACKWARD);
     cr_assert(row[2].category == EBB_CAT_PARAMETER && row[2].bytes == 2048 && !row[2].freed);
     size_t sum = 0;

@@ -352,6 +352,43 @@ Test(backward, a_tensor_used_by_two_nodes_is_saved_once)
     }
 }
 
+/* The gradient of logits takes the place of logits, unless somebody else can see them. */
+Test(backward, cross_entropy_writes_over_logits_only_where_nobody_sees_them)
+{
+    with_context(ctx) {
+        size_t extra[2];
+        double g[2][64];
+        for (int held = 0; held < 2; held++) {
+            EBB_LOCAL(x);
+            EBB_LOCAL(logits);
+            EBB_LOCAL(targets);
+            EBB_LOCAL(loss);
+            double before[64], after[64];
+            int32_t labels[16] = { 0, 1, 2, 3, -1, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3 };
+            ebb_seed(ctx, 3);
+            check_ok(ebb_normal(&x, ctx, EBB_F64, 2, (int64_t[]){ 16, 4 }, 0, 1));
+            check_ok(ebb_set_requires_grad(x, true));
+            check_ok(ebb_from_data(&targets, ctx, EBB_I32, 1, (int64_t[]){ 16 }, labels));
+            check_ok(ebb_scale(&logits, x, 2));
+            check_ok(ebb_read(logits, before, sizeof before));
+            check_ok(ebb_cross_entropy(&loss, logits, targets, 0));
+            if (!held) ebb_drop(&logits);
+            size_t start = allocated(ctx);
+            ebb_memory_reset_peak(ctx);
+            check_ok(ebb_backward(loss));
+            ebb_memory_stats stats;
+            ebb_memory_stats_get(ctx, &stats);
+            extra[held] = stats.peak_allocated_bytes - start;
+            check_ok(ebb_read(ebb_grad(x), g[held], sizeof g[held]));
+            if (!held) continue;
+            check_ok(ebb_read(logits, after, sizeof after));
+            cr_assert_arr_eq(before, after, sizeof before);
+        }
+        cr_assert_arr_eq(g[0], g[1], sizeof g[0]);
+        cr_assert_lt(extra[0], extra[1]);
+    }
+}
+
 enum { CHAIN = 1000000 };
 
 Test(backward, a_chain_of_a_million_nodes_runs_and_frees, .timeout = 120)

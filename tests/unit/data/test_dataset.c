@@ -15,7 +15,8 @@
 
 enum { N = 5, ROW = 6 }; /* five images of 2 x 3 */
 
-static size_t idx_bytes(unsigned char *to, int ndim, const uint32_t *dims, unsigned first, unsigned step)
+static size_t idx_bytes(unsigned char *to, int ndim, const uint32_t *dims, unsigned first,
+                        unsigned step)
 {
     size_t n = 1, at = 4;
     memcpy(to, (unsigned char[]){ 0, 0, 8, (unsigned char)ndim }, 4);
@@ -44,10 +45,12 @@ static void write_idx(const temp_folder *folder, bool gzip)
     write(temp_path(folder, "labels"), raw, n);
 }
 
-static ebb_status open_idx(ebb_dataset **out, const temp_folder *folder, const char *more, int64_t width, int64_t classes)
+static ebb_status open_idx(ebb_dataset **out, const temp_folder *folder, const char *more,
+                           int64_t width, int64_t classes)
 {
     char json[2048];
-    snprintf(json, sizeof json, "{\"type\":\"idx\",\"images\":\"%s/images\",\"labels\":\"%s/labels\"%s}", folder->path,
+    snprintf(json, sizeof json,
+             "{\"type\":\"idx\",\"images\":\"%s/images\",\"labels\":\"%s/labels\"%s}", folder->path,
              folder->path, more);
     return ebb_dataset_open(out, json, false, width, classes, 1);
 }
@@ -72,7 +75,8 @@ Test(idx, plain_and_gzip_files_give_pixels_in_0_to_1_and_labels)
         write_idx(&folder, gzip);
         check_ok(open_idx(&data, &folder, "", ROW, 10));
         ebb_dataset_info info = ebb_dataset_info_get(data);
-        cr_assert(!info.tokens && info.n_train == N && info.n_eval == 0 && info.width == ROW && info.classes == 10);
+        cr_assert(!info.tokens && info.n_train == N && info.n_eval == 0 && info.width == ROW &&
+                  info.classes == 10);
         check_ok(ebb_dataset_load(data));
         check_ok(data->kind->fill(data, false, 3, x, EBB_F32, &label));
         check_ok(data->kind->fill(data, false, 3, y, EBB_F64, &label));
@@ -94,7 +98,8 @@ Test(idx, normalize_takes_off_the_mean_and_divides_by_the_deviation)
     double x[ROW];
     int32_t label;
     write_idx(&folder, false);
-    check_ok(open_idx(&data, &folder, ",\"normalize\":[0.25,0.5],\"workers\":1,\"prefetch\":2", ROW, 10));
+    check_ok(open_idx(&data, &folder, ",\"normalize\":[0.25,0.5],\"workers\":1,\"prefetch\":2", ROW,
+                      10));
     check_ok(ebb_dataset_load(data));
     check_ok(data->kind->fill(data, false, 0, x, EBB_F64, &label));
     cr_assert(fabs(x[0] + 0.5) < 1e-15 && fabs(x[1] - (7 / 255.0 - 0.25) / 0.5) < 1e-15);
@@ -195,6 +200,10 @@ Test(idx, broken_gzip_files_are_format_errors)
     write_gzip(temp_path(&folder, "images"), raw, bytes + 1);
     check_fails(open_and_load(&folder, ROW, 10), EBB_EFORMAT);
     check_message("found more");
+    memset(raw + 4, 0x7f, 4); /* more images than any file of this size can hold */
+    write_gzip(temp_path(&folder, "images"), raw, bytes);
+    check_fails(open_and_load(&folder, ROW, 10), EBB_EFORMAT);
+    check_message("found at most");
     free(good);
     temp_folder_remove(&folder);
     check_no_live_blocks();
@@ -208,7 +217,8 @@ Test(idx, gzip_files_of_several_members_are_read_through)
     write_idx(&folder, true);
     write_gzip(temp_path(&folder, "a"), raw, 20);
     write_gzip(temp_path(&folder, "b"), raw + 20, n - 20);
-    char *a = read_text(temp_path(&folder, "a"), &first), *b = read_text(temp_path(&folder, "b"), &second);
+    char *a = read_text(temp_path(&folder, "a"), &first),
+         *b = read_text(temp_path(&folder, "b"), &second);
     char *both = malloc(first + second);
     memcpy(both, a, first);
     memcpy(both + first, b, second);
@@ -231,7 +241,8 @@ Test(idx, evaluation_files_come_in_pairs_and_are_a_split_of_their_own)
     snprintf(more, sizeof more, ",\"eval_images\":\"%s/images\"", folder.path);
     check_fails(open_idx(&data, &folder, more, ROW, 10), EBB_EINVAL);
     check_message("data.eval_labels");
-    snprintf(more, sizeof more, ",\"eval_images\":\"%s/images\",\"eval_labels\":\"%s/labels\"", folder.path, folder.path);
+    snprintf(more, sizeof more, ",\"eval_images\":\"%s/images\",\"eval_labels\":\"%s/labels\"",
+             folder.path, folder.path);
     check_ok(open_idx(&data, &folder, more, ROW, 10));
     cr_assert(ebb_dataset_info_get(data).n_eval == N);
     check_ok(ebb_dataset_load(data));
@@ -250,7 +261,8 @@ Test(idx, fashion_mnist_reads)
     float x[784];
     need_shared(images, "data/img/fashion-mnist/t10k-images-idx3-ubyte.gz");
     need_shared(labels, "data/img/fashion-mnist/t10k-labels-idx1-ubyte.gz");
-    snprintf(json, sizeof json, "{\"type\":\"idx\",\"images\":\"%s\",\"labels\":\"%s\"}", images, labels);
+    snprintf(json, sizeof json, "{\"type\":\"idx\",\"images\":\"%s\",\"labels\":\"%s\"}", images,
+             labels);
     check_ok(ebb_dataset_open(&data, json, false, 784, 10, 1));
     check_ok(ebb_dataset_load(data));
     for (int i = 0; i < 10000; i++) {
@@ -264,7 +276,8 @@ Test(idx, fashion_mnist_reads)
 
 /* ---- text -------------------------------------------------------------------------------- */
 
-static ebb_status open_text(ebb_dataset **out, const temp_folder *folder, const char *more, int64_t width, int64_t vocab)
+static ebb_status open_text(ebb_dataset **out, const temp_folder *folder, const char *more,
+                            int64_t width, int64_t vocab)
 {
     char json[1024];
     snprintf(json, sizeof json, "{\"type\":\"text\",\"path\":\"%s/text\"%s}", folder->path, more);
@@ -279,7 +292,8 @@ Test(text, windows_do_not_overlap_and_targets_are_shifted_by_one)
     write_text(temp_path(&folder, "text"), "abcdefghijklmnopqrst"); /* 20 bytes: 15 and 5 */
     check_ok(open_text(&data, &folder, ",\"tokenizer\":\"bytes\",\"eval_fraction\":0.25", 3, 256));
     ebb_dataset_info info = ebb_dataset_info_get(data);
-    cr_assert(info.tokens && info.n_train == 4 && info.n_eval == 1, "%d %d", (int)info.n_train, (int)info.n_eval);
+    cr_assert(info.tokens && info.n_train == 4 && info.n_eval == 1, "%d %d", (int)info.n_train,
+              (int)info.n_eval);
     check_ok(ebb_dataset_load(data));
     check_ok(data->kind->fill(data, false, 1, tokens, EBB_I32, targets));
     cr_assert(tokens[0] == 'd' && tokens[2] == 'f' && targets[0] == 'e' && targets[2] == 'g');
@@ -339,13 +353,15 @@ Test(synthetic, items_are_pure_functions_of_seed_split_and_item)
     int32_t x[16], y[16], targets[16], again[16];
     const char *json = "{\"type\":\"synthetic\",\"items\":10,\"eval_items\":3,\"kind\":\"tokens\"}";
     check_ok(ebb_dataset_open(&a, json, true, 16, 50, 7));
-    check_ok(ebb_dataset_open(&b, "{\"type\":\"synthetic\",\"items\":99,\"seed\":7}", true, 16, 50, 1));
+    check_ok(
+        ebb_dataset_open(&b, "{\"type\":\"synthetic\",\"items\":99,\"seed\":7}", true, 16, 50, 1));
     cr_assert(ebb_dataset_info_get(a).n_train == 10 && ebb_dataset_info_get(a).n_eval == 3);
     check_ok(ebb_dataset_load(a));
     check_ok(a->kind->fill(a, false, 4, x, EBB_I32, targets));
     check_ok(b->kind->fill(b, false, 4, y, EBB_I32, again));
     cr_assert(!memcmp(x, y, sizeof x) && !memcmp(targets, again, sizeof targets));
-    for (int i = 0; i < 16; i++) cr_assert(x[i] >= 0 && x[i] < 50 && targets[i] >= 0 && targets[i] < 50);
+    for (int i = 0; i < 16; i++)
+        cr_assert(x[i] >= 0 && x[i] < 50 && targets[i] >= 0 && targets[i] < 50);
     cr_assert(!memcmp(x + 1, targets, 15 * sizeof *x));
     check_ok(a->kind->fill(a, false, 5, y, EBB_I32, again));
     cr_assert(memcmp(x, y, sizeof x));
@@ -364,7 +380,8 @@ Test(synthetic, samples_lie_in_0_to_1_and_are_nearest_to_their_class)
     float single[WIDTH];
     int count[CLASSES] = { 0 }, right = 0;
     int32_t label;
-    check_ok(ebb_dataset_open(&data, "{\"type\":\"synthetic\",\"items\":200}", false, WIDTH, CLASSES, 3));
+    check_ok(ebb_dataset_open(&data, "{\"type\":\"synthetic\",\"items\":200}", false, WIDTH,
+                              CLASSES, 3));
     for (int i = 0; i < ITEMS; i++) {
         check_ok(data->kind->fill(data, false, i, x, EBB_F64, &label));
         check_ok(data->kind->fill(data, false, i, single, EBB_F32, &label));
@@ -393,7 +410,12 @@ Test(synthetic, samples_lie_in_0_to_1_and_are_nearest_to_their_class)
 
 /* ---- configs ----------------------------------------------------------------------------- */
 
-static const struct bad_config { const char *json; bool tokens; ebb_status status; const char *word; } bad_configs[] = {
+static const struct bad_config {
+    const char *json;
+    bool tokens;
+    ebb_status status;
+    const char *word;
+} bad_configs[] = {
     { "{", true, EBB_EFORMAT, "data:1:" },
     { "[]", true, EBB_EINVAL, "data" },
     { "{}", true, EBB_EINVAL, "data.type" },
@@ -403,7 +425,8 @@ static const struct bad_config { const char *json; bool tokens; ebb_status statu
     { "{\"type\":\"text\",\"path\":\"x\"}", false, EBB_EINVAL, "the model takes samples" },
     { "{\"type\":\"idx\"}", true, EBB_EINVAL, "the model takes tokens" },
     { "{\"type\":\"idx\",\"images\":\"x\"}", false, EBB_EINVAL, "data.labels" },
-    { "{\"type\":\"idx\",\"images\":\"/nowhere/x\",\"labels\":\"y\"}", false, EBB_EIO, "/nowhere/x" },
+    { "{\"type\":\"idx\",\"images\":\"/nowhere/x\",\"labels\":\"y\"}", false, EBB_EIO,
+      "/nowhere/x" },
     { "{\"type\":\"idx\",\"images\":\"/\",\"labels\":\"y\"}", false, EBB_EIO, "/" },
     { "{\"type\":\"synthetic\"}", true, EBB_EINVAL, "data.items" },
     { "{\"type\":\"synthetic\",\"items\":0}", true, EBB_EINVAL, "data.items" },
@@ -419,8 +442,10 @@ Test(dataset, bad_configs_are_refused_with_the_json_path)
         const struct bad_config *bad = &bad_configs[i];
         ebb_dataset *data = NULL;
         ebb_status st = ebb_dataset_open(&data, bad->json, bad->tokens, 8, 16, 1);
-        cr_expect(st == bad->status && !data, "%s: %s: %s", bad->json, ebb_status_name(st), ebb_message());
-        cr_expect(strstr(ebb_message(), bad->word), "%s: \"%s\" lacks \"%s\"", bad->json, ebb_message(), bad->word);
+        cr_expect(st == bad->status && !data, "%s: %s: %s", bad->json, ebb_status_name(st),
+                  ebb_message());
+        cr_expect(strstr(ebb_message(), bad->word), "%s: \"%s\" lacks \"%s\"", bad->json,
+                  ebb_message(), bad->word);
         ebb_dataset_close(data);
     }
     check_no_live_blocks();
@@ -437,8 +462,8 @@ static uint64_t fail_each(const char *json, bool tokens, int64_t width)
         if (st == EBB_OK) st = ebb_dataset_load(data);
         fired = ebb_fault_fired();
         ebb_fault_arm(0);
-        cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK), "%s: %llu: %s: %s", json, (unsigned long long)n,
-                  ebb_status_name(st), ebb_message());
+        cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK), "%s: %llu: %s: %s", json,
+                  (unsigned long long)n, ebb_status_name(st), ebb_message());
         ebb_dataset_close(data);
         check_no_live_blocks();
     }
@@ -451,7 +476,8 @@ Test(dataset, every_failed_allocation_of_open_and_load_is_enomem_and_leaks_nothi
     char json[2048];
     write_idx(&folder, true);
     write_text(temp_path(&folder, "text"), "abcdefghi");
-    snprintf(json, sizeof json, "{\"type\":\"idx\",\"images\":\"%s/images\",\"labels\":\"%s/labels\"}", folder.path,
+    snprintf(json, sizeof json,
+             "{\"type\":\"idx\",\"images\":\"%s/images\",\"labels\":\"%s/labels\"}", folder.path,
              folder.path);
     cr_assert(fail_each(json, false, ROW) > 15);
     snprintf(json, sizeof json, "{\"type\":\"text\",\"path\":\"%s/text\"}", folder.path);

@@ -16,11 +16,12 @@
 
 /* Input [item, item + 0.5], target item % classes, or -1 (ignored) for items that 7 divides when
  * `state` says so; item `seed` cannot be read. */
-static ebb_status fill_index(const ebb_dataset *data, bool eval, int64_t item, void *input, ebb_dtype dtype,
-                             int32_t *targets)
+static ebb_status fill_index(const ebb_dataset *data, bool eval, int64_t item, void *input,
+                             ebb_dtype dtype, int32_t *targets)
 {
     (void)eval;
-    if (item == (int64_t)data->seed) return ebb_fail(EBB_EIO, "item %lld cannot be read", (long long)item);
+    if (item == (int64_t)data->seed)
+        return ebb_fail(EBB_EIO, "item %lld cannot be read", (long long)item);
     for (int i = 0; i < 2; i++) {
         double value = (double)item + 0.5 * i;
         if (dtype == EBB_F32) ((float *)input)[i] = (float)value;
@@ -30,18 +31,24 @@ static ebb_status fill_index(const ebb_dataset *data, bool eval, int64_t item, v
     return EBB_OK;
 }
 
-static const ebb__dataset_kind index_kind = { .name = "index", .gives_samples = true, .fill = fill_index };
+static const ebb__dataset_kind index_kind = { .name = "index",
+                                              .gives_samples = true,
+                                              .fill = fill_index };
 
 static ebb_dataset index_data(int64_t n_train, int64_t n_eval)
 {
-    return (ebb_dataset){ .kind = &index_kind, .loaded = true, .seed = UINT64_MAX,
-                          .info = { .n_train = n_train, .n_eval = n_eval, .width = 2, .classes = 10 } };
+    ebb_dataset_info info = { .n_train = n_train, .n_eval = n_eval, .width = 2, .classes = 10 };
+    return (ebb_dataset){ .kind = &index_kind, .loaded = true, .seed = UINT64_MAX, .info = info };
 }
 
 static ebb_loader_options options_of(int64_t batch, int workers, int prefetch)
 {
-    return (ebb_loader_options){ .struct_bytes = sizeof(ebb_loader_options), .batch = batch, .workers = workers,
-                                 .prefetch = prefetch, .seed = 7, .dtype = EBB_F32 };
+    return (ebb_loader_options){ .struct_bytes = sizeof(ebb_loader_options),
+                                 .batch = batch,
+                                 .workers = workers,
+                                 .prefetch = prefetch,
+                                 .seed = 7,
+                                 .dtype = EBB_F32 };
 }
 
 /* The items of the next batch. */
@@ -66,7 +73,8 @@ static int64_t next_items(ebb_loader *loader, int64_t *items)
 enum { ITEMS = 1000, EPOCHS = 3 };
 
 /* Three epochs of 1000 items, batches of 64: 15 whole ones and one of 40. */
-static void three_epochs(ebb_context *ctx, int64_t order[EPOCHS][ITEMS], int workers, int prefetch, uint64_t seed)
+static void three_epochs(ebb_context *ctx, int64_t order[EPOCHS][ITEMS], int workers, int prefetch,
+                         uint64_t seed)
 {
     ebb_dataset data = index_data(ITEMS, 0);
     ebb_loader *loader = NULL;
@@ -98,7 +106,8 @@ static bool is_permutation(const int64_t *order)
 /* B78 */
 Test(loader, epochs_are_different_permutations_that_depend_on_seed_and_epoch_only)
 {
-    static int64_t one[EPOCHS][ITEMS], four[EPOCHS][ITEMS], none[EPOCHS][ITEMS], other[EPOCHS][ITEMS];
+    static int64_t one[EPOCHS][ITEMS], four[EPOCHS][ITEMS], none[EPOCHS][ITEMS],
+        other[EPOCHS][ITEMS];
     with_context(ctx) {
         three_epochs(ctx, one, 1, 2, 7);
         three_epochs(ctx, four, 4, 5, 7);
@@ -109,7 +118,8 @@ Test(loader, epochs_are_different_permutations_that_depend_on_seed_and_epoch_onl
         int64_t expected[ITEMS];
         cr_assert(is_permutation(one[e]));
         ebb__permutation(7, (uint64_t)e, expected, ITEMS);
-        cr_assert(!memcmp(one[e], expected, sizeof expected), "not the permutation of (seed, epoch %d)", e);
+        cr_assert(!memcmp(one[e], expected, sizeof expected),
+                  "not the permutation of (seed, epoch %d)", e);
     }
     cr_assert(memcmp(one[0], one[1], sizeof one[0]) && memcmp(one[1], one[2], sizeof one[0]) &&
               memcmp(one[0], one[2], sizeof one[0]));
@@ -130,12 +140,15 @@ Test(loader, first_batch_and_skip_give_the_batches_of_a_straight_run)
             options.first_batch = 17;
             check_ok(ebb_loader_new(&loader, ctx, &data, &options));
             cr_assert(ebb_loader_position(loader) == 17);
-            cr_assert(next_items(loader, items) == 64 && !memcmp(items, &straight[1][64], sizeof items));
+            cr_assert(next_items(loader, items) == 64 &&
+                      !memcmp(items, &straight[1][64], sizeof items));
             ebb_loader_skip(loader, 13);
             cr_assert(ebb_loader_position(loader) == 31);
-            cr_assert(next_items(loader, items) == 40 && !memcmp(items, &straight[1][960], 40 * sizeof *items));
+            cr_assert(next_items(loader, items) == 40 &&
+                      !memcmp(items, &straight[1][960], 40 * sizeof *items));
             ebb_loader_skip(loader, 0);
-            cr_assert(next_items(loader, items) == 64 && !memcmp(items, &straight[2][0], sizeof items));
+            cr_assert(next_items(loader, items) == 64 &&
+                      !memcmp(items, &straight[2][0], sizeof items));
             ebb_loader_skip(loader, INT64_MAX);
             cr_assert(ebb_loader_position(loader) > INT64_MAX / 4);
             cr_assert(next_items(loader, items) > 0);
@@ -162,7 +175,8 @@ Test(loader, evaluation_goes_in_order_ends_with_a_partial_batch_and_rewinds)
                     cr_assert(n == (b < 2 ? 4 : 2));
                     for (int64_t i = 0; i < n; i++) cr_assert(items[i] == 4 * b + i);
                 }
-                if (stop == 3) cr_assert(next_items(loader, items) == 0 && next_items(loader, items) == 0);
+                if (stop == 3)
+                    cr_assert(next_items(loader, items) == 0 && next_items(loader, items) == 0);
                 ebb_loader_rewind(loader);
                 cr_assert(ebb_loader_position(loader) == 0);
             }
@@ -217,7 +231,8 @@ Test(loader, targets_that_are_ignored_do_not_count)
         check_ok(ebb_loader_new(&loader, ctx, &data, &options));
         check_ok(ebb_loader_next(loader, &inputs, &targets, &n, &counted));
         cr_assert(n == 10 && counted == 8);
-        cr_assert(ebb_tensor_dtype(inputs) == EBB_F64 && ((double *)ebb_tensor_data(inputs))[3] == 1.5);
+        cr_assert(ebb_tensor_dtype(inputs) == EBB_F64 &&
+                  ((double *)ebb_tensor_data(inputs))[3] == 1.5);
         check_ok(ebb_loader_next(loader, &inputs, &targets, &n, &counted));
         cr_assert(n == 6 && counted == 5);
         ebb_loader_free(loader);
@@ -270,7 +285,8 @@ Test(loader, the_ring_is_allocated_up_front_and_is_the_same_on_a_dry_device)
             ebb_dataset *data = NULL;
             ebb_loader *loader = NULL;
             ebb_loader_options options = options_of(3, 2, 4);
-            check_ok(ebb_dataset_open(&data, "{\"type\":\"synthetic\",\"items\":10}", true, 128, 50, 1));
+            check_ok(
+                ebb_dataset_open(&data, "{\"type\":\"synthetic\",\"items\":10}", true, 128, 50, 1));
             if (d == 0) check_ok(ebb_dataset_load(data));
             check_ok(ebb_loader_new(&loader, ctx, data, &options));
             ebb_memory_stats_get(ctx, &stats[d]);
@@ -288,8 +304,10 @@ Test(loader, the_ring_is_allocated_up_front_and_is_the_same_on_a_dry_device)
             ebb_dataset_close(data);
         }
     }
-    cr_assert(stats[0].by_category[EBB_CAT_INPUT] == 5 * 2 * 1536, "%zu", stats[0].by_category[EBB_CAT_INPUT]);
-    cr_assert(stats[0].allocated_bytes == stats[1].allocated_bytes && stats[0].n_allocs == stats[1].n_allocs);
+    cr_assert(stats[0].by_category[EBB_CAT_INPUT] == 5 * 2 * 1536, "%zu",
+              stats[0].by_category[EBB_CAT_INPUT]);
+    cr_assert(stats[0].allocated_bytes == stats[1].allocated_bytes &&
+              stats[0].n_allocs == stats[1].n_allocs);
 }
 
 Test(loader, an_error_in_a_worker_arrives_with_its_message_at_its_batch)
@@ -380,10 +398,12 @@ Test(loader, every_failed_allocation_of_new_is_enomem_and_leaks_nothing)
             ebb_status st = ebb_loader_new(&loader, ctx, &data, &options);
             fired = ebb_fault_fired();
             ebb_fault_arm(0);
-            cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK), "%llu: %s", (unsigned long long)n, ebb_message());
+            cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK), "%llu: %s", (unsigned long long)n,
+                      ebb_message());
             cr_assert(fired == (loader == NULL));
             ebb_loader_free(loader);
-            cr_assert(ebb_host_live_blocks() == live, "allocation %llu leaks", (unsigned long long)n);
+            cr_assert(ebb_host_live_blocks() == live, "allocation %llu leaks",
+                      (unsigned long long)n);
         }
         cr_assert(n > 15);
     }

@@ -26,8 +26,9 @@ Test(safetensors_write, the_file_is_exactly_what_the_format_says)
         ebb_named_tensor named[] = { { "z", a }, { "a\"\\\n", b } };
         check_ok(ebb_safetensors_save(temp_path(&folder, "f"), named, 2));
         char *bytes = read_text(temp_path(&folder, "f"), &n);
-        const char *expected = "{\"z\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
-                               "\"a\\\"\\\\\\u000a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[8,9]}}";
+        const char *expected =
+            "{\"z\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+            "\"a\\\"\\\\\\u000a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[8,9]}}";
         size_t length = header_length(bytes);
         cr_assert((8 + length) % 8 == 0);
         cr_assert(!strncmp(bytes + 8, expected, strlen(expected)), "%s", bytes + 8);
@@ -132,15 +133,20 @@ Test(safetensors_write, names_that_a_file_cannot_have_are_refused)
         ebb_safetensors *file = NULL;
         check_ok(ebb_zeros(&a, ctx, EBB_F32, 0, NULL));
         const char *path = temp_path(&folder, "f");
-        check_fails(ebb_safetensors_save(path, (ebb_named_tensor[]){ { "x", a }, { "y", a }, { "x", a } }, 3), EBB_EINVAL);
+        check_fails(ebb_safetensors_save(
+                        path, (ebb_named_tensor[]){ { "x", a }, { "y", a }, { "x", a } }, 3),
+                    EBB_EINVAL);
         check_message("duplicate tensor name 'x'");
-        check_fails(ebb_safetensors_save(path, &(ebb_named_tensor){ "__metadata__", a }, 1), EBB_EINVAL);
+        check_fails(ebb_safetensors_save(path, &(ebb_named_tensor){ "__metadata__", a }, 1),
+                    EBB_EINVAL);
         check_fails(ebb_safetensors_save(path, &(ebb_named_tensor){ "a\xff", a }, 1), EBB_EINVAL);
-        check_fails(ebb_safetensors_save(path, &(ebb_named_tensor){ "a\xed\xa0\x80", a }, 1), EBB_EINVAL);
+        check_fails(ebb_safetensors_save(path, &(ebb_named_tensor){ "a\xed\xa0\x80", a }, 1),
+                    EBB_EINVAL);
         check_fails(ebb_safetensors_save(path, &(ebb_named_tensor){ NULL, a }, 1), EBB_EINVAL);
         check_fails(ebb_safetensors_save(path, &(ebb_named_tensor){ "a", NULL }, 1), EBB_EINVAL);
         check_fails(ebb_safetensors_open(&file, path), EBB_EIO);
-        check_ok(ebb_safetensors_save(path, &(ebb_named_tensor){ "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", a }, 1));
+        check_ok(ebb_safetensors_save(
+            path, &(ebb_named_tensor){ "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", a }, 1));
         check_ok(ebb_safetensors_open(&file, path));
         cr_assert(ebb_safetensors_find(file, "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80") == 0);
         ebb_safetensors_close(file);
@@ -167,8 +173,10 @@ Test(safetensors_write, a_failed_save_leaves_the_old_file_and_no_other)
             ebb_status st = ebb_safetensors_save(path, named, 2);
             fired = ebb_fault_fired();
             ebb_fault_arm(0);
-            cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK), "%llu: %s", (unsigned long long)n, ebb_message());
-            cr_assert(ebb_host_live_blocks() == live, "allocation %llu leaks", (unsigned long long)n);
+            cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK), "%llu: %s", (unsigned long long)n,
+                      ebb_message());
+            cr_assert(ebb_host_live_blocks() == live, "allocation %llu leaks",
+                      (unsigned long long)n);
             char *now = read_text(path, NULL);
             cr_assert(!strcmp(now, "old") == fired);
             free(now);

@@ -12,7 +12,8 @@
 #include <ebb/ops.h>
 
 /* A parameter [n] of f32 or f64 from doubles. */
-static inline void make_param(ebb_tensor **out, ebb_context *ctx, ebb_dtype dtype, int64_t n, const double *values)
+static inline void make_param(ebb_tensor **out, ebb_context *ctx, ebb_dtype dtype, int64_t n,
+                              const double *values)
 {
     EBB_LOCAL(wide);
     check_ok(ebb_from_data(&wide, ctx, EBB_F64, 1, &n, values));
@@ -24,8 +25,8 @@ static inline void give_grad(ebb_tensor *param, const double *values)
 {
     EBB_LOCAL(wide);
     EBB_LOCAL(grad);
-    check_ok(ebb_from_data(&wide, ebb_tensor_context(param), EBB_F64, ebb_tensor_ndim(param), ebb_tensor_dims(param),
-                           values));
+    check_ok(ebb_from_data(&wide, ebb_tensor_context(param), EBB_F64, ebb_tensor_ndim(param),
+                           ebb_tensor_dims(param), values));
     check_ok(ebb_cast(&grad, wide, ebb_tensor_dtype(param)));
     check_ok(ebb_set_grad(param, grad));
 }
@@ -38,13 +39,18 @@ static inline double value_at(const ebb_tensor *t, int64_t i)
 
 static inline ebb_optim_options sgd_options(double lr)
 {
-    return (ebb_optim_options){ .struct_bytes = sizeof(ebb_optim_options), .kind = EBB_SGD, .lr = lr };
+    return (
+        ebb_optim_options){ .struct_bytes = sizeof(ebb_optim_options), .kind = EBB_SGD, .lr = lr };
 }
 
 static inline ebb_optim_options adamw_options(double lr)
 {
-    return (ebb_optim_options){ .struct_bytes = sizeof(ebb_optim_options), .kind = EBB_ADAMW, .lr = lr, .beta1 = 0.9,
-                                .beta2 = 0.95, .eps = 1e-8 };
+    return (ebb_optim_options){ .struct_bytes = sizeof(ebb_optim_options),
+                                .kind = EBB_ADAMW,
+                                .lr = lr,
+                                .beta1 = 0.9,
+                                .beta2 = 0.95,
+                                .eps = 1e-8 };
 }
 
 #endif

@@ -20,13 +20,15 @@ Test(clip, the_norm_is_over_all_gradients_and_scales_them_by_the_documented_fact
             make_param(&a, ctx, dtype, 2, (double[]){ 0, 0 });
             make_param(&b, ctx, dtype, 1, (double[]){ 0 });
             make_param(&idle, ctx, dtype, 1, (double[]){ 0 });
-            ebb_optim *optim = optim_of(ctx, (ebb_named_tensor[]){ { "a", a }, { "b", b }, { "i", idle } }, 3);
+            ebb_optim *optim =
+                optim_of(ctx, (ebb_named_tensor[]){ { "a", a }, { "b", b }, { "i", idle } }, 3);
             give_grad(a, (double[]){ 3, 4 });
             give_grad(b, (double[]){ 12 });
             check_ok(ebb_optim_clip(optim, 0, &norm));
             cr_assert(norm == 13 && value_at(ebb_grad(a), 0) == 3);
             check_ok(ebb_optim_clip(optim, 13.5, &norm));
-            cr_assert(norm == 13 && value_at(ebb_grad(b), 0) == 12, "a norm below the limit changes nothing");
+            cr_assert(norm == 13 && value_at(ebb_grad(b), 0) == 12,
+                      "a norm below the limit changes nothing");
             check_ok(ebb_optim_clip(optim, 2, &norm));
             cr_assert(norm == 13, "%.17g", norm);
             cr_assert(fabs(value_at(ebb_grad(a), 0) - 0.4615384260355057) < tolerance);
@@ -54,7 +56,8 @@ Test(clip, small_values_are_not_lost_in_a_large_f32_sum)
         ebb_optim *optim = optim_of(ctx, &(ebb_named_tensor){ "w", w }, 1);
         check_ok(ebb_optim_clip(optim, 0, &norm));
         double small = (double)1e-3f, expected = sqrt(1e6 + (LARGE + 2) * small * small);
-        cr_assert(fabs(norm - expected) < 1e-11 * expected, "%.17g, expected %.17g", norm, expected);
+        cr_assert(fabs(norm - expected) < 1e-11 * expected, "%.17g, expected %.17g", norm,
+                  expected);
         check_ok(ebb_optim_clip(optim, 0, &again));
         cr_assert(norm == again);
         ebb_optim_free(optim);

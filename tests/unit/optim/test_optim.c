@@ -14,8 +14,8 @@ static const double grads[STEPS][N] = {
 };
 
 /* Steps through all gradients and checks w after steps 3 and 5. */
-static void follow(ebb_dtype dtype, const ebb_optim_options *options, const double after3[N], const double after5[N],
-                   double tolerance)
+static void follow(ebb_dtype dtype, const ebb_optim_options *options, const double after3[N],
+                   const double after5[N], double tolerance)
 {
     with_context(ctx) {
         EBB_LOCAL(w);
@@ -27,8 +27,9 @@ static void follow(ebb_dtype dtype, const ebb_optim_options *options, const doub
             check_ok(ebb_optim_step(optim, options->lr));
             const double *expected = t == 2 ? after3 : t == 4 ? after5 : NULL;
             for (int i = 0; i < N && expected; i++)
-                cr_assert(fabs(value_at(w, i) - expected[i]) <= tolerance, "step %d, w[%d] = %.15g, expected %.15g", t + 1,
-                          i, value_at(w, i), expected[i]);
+                cr_assert(fabs(value_at(w, i) - expected[i]) <= tolerance,
+                          "step %d, w[%d] = %.15g, expected %.15g", t + 1, i, value_at(w, i),
+                          expected[i]);
         }
         cr_assert(ebb_optim_steps(optim) == STEPS);
         ebb_optim_free(optim);
@@ -114,7 +115,8 @@ Test(optim, a_parameter_that_is_listed_twice_is_one_parameter)
         ebb_named_tensor twice[] = { { "embed", x }, { "head", x } };
         check_ok(ebb_optim_new(&optim, ctx, twice, 2, &options));
         ebb_memory_stats_get(ctx, &stats);
-        cr_assert(stats.by_category[EBB_CAT_OPTIMIZER] == 2 * 512, "one momentum and the step count, not %zu bytes",
+        cr_assert(stats.by_category[EBB_CAT_OPTIMIZER] == 2 * 512,
+                  "one momentum and the step count, not %zu bytes",
                   stats.by_category[EBB_CAT_OPTIMIZER]);
         give_grad(x, (double[]){ 1 });
         check_ok(ebb_optim_clip(optim, 0, &norm));
@@ -138,14 +140,21 @@ Test(optim, names_and_bytes_belong_to_one_parameter_each)
         make_param(&b, ctx, EBB_F32, 2, start);
         check_ok(ebb_detach(&alias, a));
         check_ok(ebb_set_requires_grad(alias, true));
-        check_fails(ebb_optim_new(&optim, ctx, (ebb_named_tensor[]){ { "a", a }, { "a", b } }, 2, &options), EBB_EINVAL);
+        check_fails(
+            ebb_optim_new(&optim, ctx, (ebb_named_tensor[]){ { "a", a }, { "a", b } }, 2, &options),
+            EBB_EINVAL);
         check_message("'a'");
-        check_fails(ebb_optim_new(&optim, ctx, (ebb_named_tensor[]){ { "a", a }, { "c", alias } }, 2, &options), EBB_EINVAL);
+        check_fails(ebb_optim_new(&optim, ctx, (ebb_named_tensor[]){ { "a", a }, { "c", alias } },
+                                  2, &options),
+                    EBB_EINVAL);
         check_message("'c'");
-        check_fails(ebb_optim_new(&optim, ctx, &(ebb_named_tensor){ "", a }, 1, &options), EBB_EINVAL);
-        check_fails(ebb_optim_new(&optim, ctx, &(ebb_named_tensor){ "a", NULL }, 1, &options), EBB_EINVAL);
+        check_fails(ebb_optim_new(&optim, ctx, &(ebb_named_tensor){ "", a }, 1, &options),
+                    EBB_EINVAL);
+        check_fails(ebb_optim_new(&optim, ctx, &(ebb_named_tensor){ "a", NULL }, 1, &options),
+                    EBB_EINVAL);
         check_ok(ebb_add(&whole, a, b));
-        check_fails(ebb_optim_new(&optim, ctx, &(ebb_named_tensor){ "sum", whole }, 1, &options), EBB_EINVAL);
+        check_fails(ebb_optim_new(&optim, ctx, &(ebb_named_tensor){ "sum", whole }, 1, &options),
+                    EBB_EINVAL);
         check_message("add");
         check_fails(ebb_optim_new(&optim, ctx, &(ebb_named_tensor){ "a", a }, 1, NULL), EBB_EINVAL);
         cr_assert(optim == NULL);
@@ -166,8 +175,9 @@ Test(optim, frozen_parameters_and_those_without_gradient_stay_as_they_are)
         check_ok(ebb_set_requires_grad(frozen, false));
         make_param(&idle, ctx, EBB_F32, 2, start);
         make_param(&used, ctx, EBB_F32, 2, start);
-        check_ok(ebb_optim_new(&optim, ctx, (ebb_named_tensor[]){ { "f", frozen }, { "i", idle }, { "u", used } }, 3,
-                               &options));
+        check_ok(ebb_optim_new(
+            &optim, ctx, (ebb_named_tensor[]){ { "f", frozen }, { "i", idle }, { "u", used } }, 3,
+            &options));
         ebb_memory_stats_get(ctx, &stats);
         cr_assert(stats.by_category[EBB_CAT_OPTIMIZER] == (2 * 2 + 1) * 512);
         give_grad(used, grads[0]);
@@ -185,7 +195,9 @@ Test(optim, frozen_parameters_and_those_without_gradient_stay_as_they_are)
 
 Test(optim, decay_of_matrices_leaves_vectors_alone)
 {
-    static const double expected[3][2] = { { 0.95, 0.95 }, { 0.95, 1 }, { 1, 1 } }; /* [rule][matrix, vector] */
+    static const double expected[3][2] = { { 0.95, 0.95 },
+                                           { 0.95, 1 },
+                                           { 1, 1 } }; /* [rule][matrix, vector] */
     for (int rule = 0; rule < 3; rule++) {
         with_context(ctx) {
             EBB_LOCAL(matrix);
@@ -201,9 +213,13 @@ Test(optim, decay_of_matrices_leaves_vectors_alone)
             check_ok(ebb_set_requires_grad(vector, true));
             give_grad(matrix, (double[]){ 0 });
             give_grad(vector, (double[]){ 0 });
-            check_ok(ebb_optim_new(&optim, ctx, (ebb_named_tensor[]){ { "m", matrix }, { "v", vector } }, 2, &options));
+            check_ok(ebb_optim_new(&optim, ctx,
+                                   (ebb_named_tensor[]){ { "m", matrix }, { "v", vector } }, 2,
+                                   &options));
             check_ok(ebb_optim_step(optim, 0.1));
-            cr_assert(value_at(matrix, 0) == expected[rule][0] && value_at(vector, 0) == expected[rule][1], "rule %d", rule);
+            cr_assert(value_at(matrix, 0) == expected[rule][0] &&
+                          value_at(vector, 0) == expected[rule][1],
+                      "rule %d", rule);
             ebb_optim_free(optim);
         }
     }
@@ -264,13 +280,15 @@ Test(optim, a_step_bumps_versions_and_asks_the_pool_for_nothing)
             ebb_memory_stats_get(ctx, &after);
             cr_assert(after.n_allocs == before.n_allocs);
             cr_assert(ebb_storage_version(ebb_tensor_storage(w)) == version + 1);
-            cr_assert(ebb_storage_version(ebb_tensor_storage(g)) == grad_version + (d == 0 ? 1 : 0));
+            cr_assert(ebb_storage_version(ebb_tensor_storage(g)) ==
+                      grad_version + (d == 0 ? 1 : 0));
             cr_assert(d == 0 ? fabs(norm - sqrt(2100)) < 1e-6 : norm == 0, "%g", norm);
             optimizer_bytes[d] = after.by_category[EBB_CAT_OPTIMIZER];
             ebb_optim_free(optim);
         }
     }
-    cr_assert(optimizer_bytes[0] == 2 * 8704 + 512 && optimizer_bytes[1] == optimizer_bytes[0], "%zu", optimizer_bytes[0]);
+    cr_assert(optimizer_bytes[0] == 2 * 8704 + 512 && optimizer_bytes[1] == optimizer_bytes[0],
+              "%zu", optimizer_bytes[0]);
 }
 
 Test(optim, an_invalid_accumulation_group_is_refused_until_it_is_reset)
@@ -330,13 +348,16 @@ Test(optim, every_failed_allocation_of_new_is_enomem_and_leaks_nothing)
             int64_t live = ebb_host_live_blocks();
             int refs = ebb_tensor_refcount(a);
             ebb_fault_arm(++n);
-            ebb_status st = ebb_optim_new(&optim, ctx, (ebb_named_tensor[]){ { "a", a }, { "b", b } }, 2, &options);
+            ebb_status st = ebb_optim_new(
+                &optim, ctx, (ebb_named_tensor[]){ { "a", a }, { "b", b } }, 2, &options);
             fired = ebb_fault_fired();
             ebb_fault_arm(0);
-            cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK), "%llu: %s", (unsigned long long)n, ebb_message());
+            cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK), "%llu: %s", (unsigned long long)n,
+                      ebb_message());
             cr_assert(fired == (optim == NULL));
             ebb_optim_free(optim);
-            cr_assert(ebb_host_live_blocks() == live, "allocation %llu leaks", (unsigned long long)n);
+            cr_assert(ebb_host_live_blocks() == live, "allocation %llu leaks",
+                      (unsigned long long)n);
             cr_assert(ebb_tensor_refcount(a) == refs);
         }
         cr_assert(n > 12);

@@ -55,7 +55,8 @@ Test(optim_file, state_is_matched_by_name_not_by_position)
         pair_step(&first);
         pair_step(&second);
         for (int i = 0; i < 2; i++)
-            cr_assert(value_at(first.a, i) == value_at(second.a, i) && value_at(first.b, i) == value_at(second.b, i));
+            cr_assert(value_at(first.a, i) == value_at(second.a, i) &&
+                      value_at(first.b, i) == value_at(second.b, i));
         pair_free(&first);
         pair_free(&second);
     }
@@ -76,7 +77,8 @@ Test(optim_file, the_file_holds_named_moments_and_the_step)
         check_ok(ebb_optim_save(p.optim, temp_path(&folder, "state")));
         check_ok(ebb_safetensors_open(&file, temp_path(&folder, "state")));
         cr_assert(ebb_safetensors_count(file) == 5);
-        check_ok(ebb_safetensors_read_data(&step, 8, file, ebb_safetensors_find(file, "optimizer.step")));
+        check_ok(ebb_safetensors_read_data(&step, 8, file,
+                                           ebb_safetensors_find(file, "optimizer.step")));
         cr_assert(step == 2);
         check_ok(ebb_safetensors_read_data(m, 8, file, ebb_safetensors_find(file, "A.m")));
         cr_assert(fabs((double)m[0] - 0.19) < 1e-6 && fabs((double)m[1] - 0.38) < 1e-6);
@@ -113,7 +115,8 @@ Test(optim_file, missing_extra_and_misshapen_state_is_refused_by_name)
         check_refused(&p, path, "'B.m' is missing");
         ebb_optim_free(one);
 
-        ebb_optim *three = new_optim(ctx, (ebb_named_tensor[]){ { "A", p.a }, { "B", p.b }, { "C", c } }, 3);
+        ebb_optim *three =
+            new_optim(ctx, (ebb_named_tensor[]){ { "A", p.a }, { "B", p.b }, { "C", c } }, 3);
         check_ok(ebb_optim_save(three, path));
         check_refused(&p, path, "'C.m' is in the file");
         ebb_optim_free(three);
@@ -125,14 +128,20 @@ Test(optim_file, missing_extra_and_misshapen_state_is_refused_by_name)
 
         ebb_optim_options sgd = sgd_options(0.1);
         ebb_optim *plain = NULL;
-        check_ok(ebb_optim_new(&plain, ctx, (ebb_named_tensor[]){ { "A", p.a }, { "B", p.b } }, 2, &sgd));
+        check_ok(ebb_optim_new(&plain, ctx, (ebb_named_tensor[]){ { "A", p.a }, { "B", p.b } }, 2,
+                               &sgd));
         check_ok(ebb_optim_save(plain, path));
         check_refused(&p, path, "'A.m' is missing");
         ebb_optim_free(plain);
 
         check_ok(ebb_full(&step, ctx, EBB_I64, 0, NULL, -1));
-        check_ok(ebb_safetensors_save(path, (ebb_named_tensor[]){ { "optimizer.step", step }, { "A.m", p.a },
-                                      { "A.v", p.a }, { "B.m", p.b }, { "B.v", p.b } }, 5));
+        check_ok(ebb_safetensors_save(path,
+                                      (ebb_named_tensor[]){ { "optimizer.step", step },
+                                                            { "A.m", p.a },
+                                                            { "A.v", p.a },
+                                                            { "B.m", p.b },
+                                                            { "B.v", p.b } },
+                                      5));
         check_refused(&p, path, "-1");
         write_text(path, "{}");
         check_refused(&p, path, "state");
@@ -159,8 +168,8 @@ Test(optim_file, every_failed_allocation_of_save_and_load_leaves_all_as_it_was)
             ebb_status st = ebb_optim_save(from.optim, path);
             fired = ebb_fault_fired();
             ebb_fault_arm(0);
-            cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK) && ebb_host_live_blocks() == live, "save, allocation %llu",
-                      (unsigned long long)n);
+            cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK) && ebb_host_live_blocks() == live,
+                      "save, allocation %llu", (unsigned long long)n);
             char *now = read_text(path, NULL);
             cr_assert(!strcmp(now, "old") == fired);
             free(now);
@@ -171,8 +180,8 @@ Test(optim_file, every_failed_allocation_of_save_and_load_leaves_all_as_it_was)
             ebb_status st = ebb_optim_load(to.optim, path);
             fired = ebb_fault_fired();
             ebb_fault_arm(0);
-            cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK) && ebb_host_live_blocks() == live, "load, allocation %llu",
-                      (unsigned long long)n_load);
+            cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK) && ebb_host_live_blocks() == live,
+                      "load, allocation %llu", (unsigned long long)n_load);
             cr_assert(ebb_optim_steps(to.optim) == (fired ? 0 : 1));
         }
         cr_assert(n > 8 && n_load > 12);

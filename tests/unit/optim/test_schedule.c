@@ -6,7 +6,8 @@ static const double pi = 3.14159265358979323846;
 static void check_lr(const ebb_schedule *s, int64_t step, double expected)
 {
     double lr = ebb_schedule_lr(s, step);
-    cr_assert(fabs(lr - expected) < 1e-15, "kind %d, step %d: %.17g, expected %.17g", (int)s->kind, (int)step, lr, expected);
+    cr_assert(fabs(lr - expected) < 1e-15, "kind %d, step %d: %.17g, expected %.17g", (int)s->kind,
+              (int)step, lr, expected);
 }
 
 Test(schedule, warmup_rises_linearly_and_reaches_lr_at_its_last_step)
@@ -38,7 +39,8 @@ Test(schedule, linear_falls_to_min_lr_at_the_last_step_and_stays_there)
 Test(schedule, cosine_falls_to_min_lr_at_the_last_step_and_stays_there)
 {
     ebb_schedule s = { .kind = EBB_SCHED_COSINE, .warmup = 0, .steps = 9, .lr = 1, .min_lr = 0.2 };
-    for (int step = 0; step < 9; step++) check_lr(&s, step, 0.2 + 0.8 * 0.5 * (1 + cos(pi * step / 8)));
+    for (int step = 0; step < 9; step++)
+        check_lr(&s, step, 0.2 + 0.8 * 0.5 * (1 + cos(pi * step / 8)));
     check_lr(&s, 0, 1);
     check_lr(&s, 4, 0.6);
     check_lr(&s, 8, 0.2);
@@ -63,7 +65,8 @@ Test(schedule, short_runs_never_divide_by_zero)
 Test(schedule, configs_are_read_and_checked)
 {
     ebb_schedule s;
-    check_ok(ebb_schedule_parse(&s, "{\"type\":\"cosine\",\"warmup\":20,\"min_lr\":3e-5}", "train.schedule"));
+    check_ok(ebb_schedule_parse(&s, "{\"type\":\"cosine\",\"warmup\":20,\"min_lr\":3e-5}",
+                                "train.schedule"));
     cr_assert(s.kind == EBB_SCHED_COSINE && s.warmup == 20 && s.min_lr == 3e-5);
     check_ok(ebb_schedule_parse(&s, "{}", "train.schedule"));
     cr_assert(s.kind == EBB_SCHED_CONSTANT && s.warmup == 0 && s.min_lr == 0);

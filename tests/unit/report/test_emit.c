@@ -9,7 +9,8 @@
 
 static void write_sample(ebb__emit *e)
 {
-    static const uint64_t numbers[] = { 0, 255, 256, 65535, 65536, 2147483647, 2147483648u, 1099511627776u };
+    static const uint64_t numbers[] = { 0,     255,        256,         65535,
+                                        65536, 2147483647, 2147483648u, 1099511627776u };
     ebb__emit_dict(e);
     ebb__emit_key(e, "n");
     ebb__emit_list(e);
@@ -41,8 +42,9 @@ Test(emit, json_is_written_with_commas_and_escapes)
 {
     size_t bytes = 0;
     char *text = emitted(false, &bytes, write_sample);
-    cr_assert_str_eq(text, "{\"n\": [0,\n255,\n256,\n65535,\n65536,\n2147483647,\n2147483648,\n1099511627776], "
-                           "\"t\": \"a\\u0022\\u003c\", \"b\": true}\n");
+    cr_assert_str_eq(
+        text, "{\"n\": [0,\n255,\n256,\n65535,\n65536,\n2147483647,\n2147483648,\n1099511627776], "
+              "\"t\": \"a\\u0022\\u003c\", \"b\": true}\n");
     free(text);
     check_no_live_blocks();
 }

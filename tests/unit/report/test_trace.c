@@ -17,7 +17,8 @@ Test(trace, stands_alone_after_its_run_and_sums_to_the_peak)
         sum += s->rows[i].bytes;
         by_category[s->rows[i].category] += s->rows[i].bytes;
     }
-    cr_assert(sum == s->memory.peak_allocated_bytes, "%zu, peak %zu", sum, s->memory.peak_allocated_bytes);
+    cr_assert(sum == s->memory.peak_allocated_bytes, "%zu, peak %zu", sum,
+              s->memory.peak_allocated_bytes);
     cr_assert(memcmp(by_category, s->memory.by_category_at_peak, sizeof by_category) == 0);
     cr_assert(strcmp(s->name, "rig") == 0 && strcmp(s->device, "cpu") == 0);
     cr_assert(s->first_step == 2 && s->last_step == 2 && s->n_nodes > 2 && s->n_blocks > 10);
@@ -58,7 +59,9 @@ Test(trace, refuses_what_it_cannot_tell_whole)
     check_no_live_blocks();
 }
 
-typedef struct calls { int begins, backwards, ends, finals; } calls;
+typedef struct calls {
+    int begins, backwards, ends, finals;
+} calls;
 static ebb_status count_begin(void *user, ebb_context *ctx, int64_t step)
 {
     (void)ctx;
@@ -89,9 +92,14 @@ Test(trace, an_observer_hears_of_each_step_and_its_error_ends_the_run)
 {
     ebb_config *config = rig_config();
     calls n = { 0 };
-    ebb_observer observer = { .user = &n, .on_step_begin = count_begin, .on_backward = count_backward,
-                              .on_step_end = refuse_second, .on_end = count_final };
-    ebb_train_options o = { .struct_bytes = sizeof o, .threads = 1, .steps = 3, .observer = &observer };
+    ebb_observer observer = { .user = &n,
+                              .on_step_begin = count_begin,
+                              .on_backward = count_backward,
+                              .on_step_end = refuse_second,
+                              .on_end = count_final };
+    ebb_train_options o = {
+        .struct_bytes = sizeof o, .threads = 1, .steps = 3, .observer = &observer
+    };
     ebb_train_result result;
     check_fails(ebb_train(&result, config, &o), EBB_ESTATE);
     cr_assert(n.begins == 2 && n.backwards == 2 && n.ends == 2 && n.finals == 0);
@@ -110,7 +118,8 @@ static ebb_status trace_and_write(const ebb_config *config, const temp_folder *f
     const ebb_trace *const traces[] = { trace };
     if (st == EBB_OK) st = ebb_trace_write_snapshot(temp_path(folder, "a.pickle"), trace);
     if (st == EBB_OK) st = ebb_trace_write_perfetto(temp_path(folder, "a.json"), trace);
-    if (st == EBB_OK && ebb_trace_html_check() == EBB_OK) st = ebb_trace_write_html(temp_path(folder, "a.html"), traces, 1);
+    if (st == EBB_OK && ebb_trace_html_check() == EBB_OK)
+        st = ebb_trace_write_html(temp_path(folder, "a.html"), traces, 1);
     ebb_trace_free(trace);
     return st;
 }
@@ -126,8 +135,8 @@ Test(trace, any_allocation_may_fail)
         ebb_status st = trace_and_write(config, &folder);
         fired = ebb_fault_fired();
         ebb_fault_arm(0);
-        cr_assert(st == EBB_OK || (fired && st == EBB_ENOMEM), "allocation %llu: %s", (unsigned long long)n,
-                  ebb_status_name(st));
+        cr_assert(st == EBB_OK || (fired && st == EBB_ENOMEM), "allocation %llu: %s",
+                  (unsigned long long)n, ebb_status_name(st));
         cr_assert(ebb_host_live_blocks() == before, "allocation %llu leaks", (unsigned long long)n);
     }
     temp_folder_remove(&folder);

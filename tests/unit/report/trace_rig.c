@@ -3,8 +3,10 @@
 #include "support/support.h"
 
 static const char json[] =
-    "{\"name\": \"rig\", \"seed\": 1, \"model\": {\"type\": \"mlp\", \"input\": 12, \"hidden\": [16], \"output\": 4, "
-    "\"activation\": \"relu\"}, \"data\": {\"type\": \"synthetic\", \"kind\": \"samples\", \"items\": 32, "
+    "{\"name\": \"rig\", \"seed\": 1, \"model\": {\"type\": \"mlp\", \"input\": 12, \"hidden\": "
+    "[16], \"output\": 4, "
+    "\"activation\": \"relu\"}, \"data\": {\"type\": \"synthetic\", \"kind\": \"samples\", "
+    "\"items\": 32, "
     "\"eval_items\": 8}, \"train\": {\"steps\": 2, \"batch\": 8}, \"memory\": {}}";
 
 ebb_config *rig_config(void)
@@ -18,10 +20,14 @@ ebb_config *rig_config(void)
     return config;
 }
 
-ebb_status rig_trace(ebb_trace **out, const ebb_config *config, const char *device, int64_t first, int64_t steps,
-                     size_t max_events)
+ebb_status rig_trace(ebb_trace **out, const ebb_config *config, const char *device, int64_t first,
+                     int64_t steps, size_t max_events)
 {
-    ebb_train_options train = { .struct_bytes = sizeof train, .device = device, .threads = 1, .steps = steps };
-    ebb_trace_options options = { .struct_bytes = sizeof options, .first_step = first, .max_events = max_events };
+    ebb_train_options train = {
+        .struct_bytes = sizeof train, .device = device, .threads = 1, .steps = steps
+    };
+    ebb_trace_options options = { .struct_bytes = sizeof options,
+                                  .first_step = first,
+                                  .max_events = max_events };
     return ebb_trace_train(out, NULL, config, &train, &options);
 }

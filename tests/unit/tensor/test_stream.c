@@ -14,7 +14,11 @@ static void wait_for_gate(void *arg)
     while (!atomic_load(gate)) {}
 }
 
-typedef struct note { int *log; int *n; int value; } note;
+typedef struct note {
+    int *log;
+    int *n;
+    int value;
+} note;
 
 static void take_note(void *arg)
 {
@@ -24,7 +28,8 @@ static void take_note(void *arg)
 
 Test(stream, work_is_done_in_order)
 {
-    with_context(ctx) {
+    with_context(ctx)
+    {
         enum { N = 100 };
         static int log[N];
         static note notes[N];
@@ -46,7 +51,8 @@ Test(stream, work_is_done_in_order)
 
 Test(stream, an_event_of_another_stream_is_waited_for)
 {
-    with_context(ctx) {
+    with_context(ctx)
+    {
         atomic_bool gate = false;
         int log[2], n = 0;
         note late = { log, &n, 1 };
@@ -75,7 +81,8 @@ Test(stream, a_copy_behind_a_delay_reads_what_was_there_when_the_tensor_was_drop
     enum { ELEMS = 16 << 20 }; /* 64 MiB */
     float *host = malloc(ELEMS * sizeof *host);
     cr_assert(host != NULL);
-    with_context(ctx) {
+    with_context(ctx)
+    {
         atomic_bool gate = false;
         ebb_stream *stream = NULL;
         EBB_LOCAL(a);
@@ -102,7 +109,8 @@ Test(stream, a_copy_behind_a_delay_reads_what_was_there_when_the_tensor_was_drop
 
 Test(stream, a_dry_device_has_streams_that_do_nothing)
 {
-    with_device(ctx, "dry:cpu") {
+    with_device(ctx, "dry:cpu")
+    {
         ebb_stream *stream = NULL;
         EBB_LOCAL(a);
         check_ok(ebb_stream_new(&stream, ctx));
@@ -115,10 +123,12 @@ Test(stream, a_dry_device_has_streams_that_do_nothing)
 
 Test(stream, a_stream_of_another_context_is_refused)
 {
-    with_context(ctx) {
+    with_context(ctx)
+    {
         EBB_LOCAL(a);
         check_ok(ebb_zeros(&a, ctx, EBB_F32, 1, (int64_t[]){ 100 }));
-        with_context(other) {
+        with_context(other)
+        {
             ebb_stream *stream = NULL;
             check_ok(ebb_stream_new(&stream, other));
             check_fails(ebb_record_stream(a, stream), EBB_EDEVICE);
@@ -134,7 +144,8 @@ static void find_freed(void *user, const char *key, uint64_t value)
 
 Test(stream, statistics_are_public_under_pytorchs_names)
 {
-    with_context(ctx) {
+    with_context(ctx)
+    {
         uint64_t freed = 1;
         EBB_LOCAL(a);
         check_ok(ebb_zeros(&a, ctx, EBB_F32, 1, (int64_t[]){ 1000 }));

@@ -61,7 +61,8 @@ static void look_around(uint64_t round)
     ebb__event event;
     if (round % 16 == 0) ebb__pool_stats(pool, &stats);
     if (round % 32 == 0) (void)ebb__trace_get(pool, round % 64, &event);
-    if (round % 64 == 0) ebb__trace_mark(pool, EBB__ACT_PHASE, &(ebb__owner){ .phase = EBB__PHASE_FORWARD });
+    if (round % 64 == 0)
+        ebb__trace_mark(pool, EBB__ACT_PHASE, &(ebb__owner){ .phase = EBB__PHASE_FORWARD });
     if (round % 200 == 0 && !ebb__pool_check(pool)) need(EBB_ESTATE);
     if (round % 300 == 0) ebb__pool_empty_cache(pool);
 }
@@ -84,8 +85,9 @@ static void run(const char *conf)
     pthread_t threads[N_THREADS];
     need(ebb__alloc_options_parse(&alloc, conf, "stress"));
     need(ebb__streams_new(&device, false));
-    need(ebb__pool_new(&pool, ebb__host_provider(), &(ebb__pool_options){ .checks = 2, .alloc = &alloc,
-        .fences = ebb__streams_fences(device) }));
+    need(ebb__pool_new(&pool, ebb__host_provider(),
+                       &(ebb__pool_options){
+                           .checks = 2, .alloc = &alloc, .fences = ebb__streams_fences(device) }));
     need(ebb__trace_start(pool, 256));
     for (int i = 0; i < N_STREAMS; i++) need(ebb__stream_open(&streams[i], device));
     for (int i = 0; i < N_THREADS; i++)
@@ -101,8 +103,10 @@ int main(void)
     run("expandable_segments:True");
     run("deferred_release_mb:2");
     int expected = 3 * N_THREADS * N_ROUNDS;
-    printf("%d blocks read by streams, %d wrong, %d failures, %lld host blocks alive\n", atomic_load(&n_checked),
-           atomic_load(&n_wrong), atomic_load(&n_failed), (long long)ebb_host_live_blocks());
-    bool good = n_checked == expected && n_wrong == 0 && n_failed == 0 && ebb_host_live_blocks() == 0;
+    printf("%d blocks read by streams, %d wrong, %d failures, %lld host blocks alive\n",
+           atomic_load(&n_checked), atomic_load(&n_wrong), atomic_load(&n_failed),
+           (long long)ebb_host_live_blocks());
+    bool good =
+        n_checked == expected && n_wrong == 0 && n_failed == 0 && ebb_host_live_blocks() == 0;
     return good ? 0 : 1;
 }

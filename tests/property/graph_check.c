@@ -1,0 +1,86 @@
+#include <math.h>
+#include <string.h>
+
+#include <ebb/memory.h>
+
+#include "draw.h"
+#include "random_graph.h"
+#include "support/support.h"
+
+enum { N_SAVINGS = 3 };
+
+void check_same_graph(const graph_result *a, const graph_result *b, uint64_t seed, uint64_t saving)
+{
+    cr_assert(memcmp(&a->loss, &b->loss, sizeof(a->loss)) == 0,
+              "graph %llu, saving %llu: loss %.17g, not %.17g", (unsigned long long)seed,
+              (unsigned long long)saving, b->loss, a->loss);
+    cr_assert(a->n_grads == b->n_grads && a->trained == b->trained);
+    for (int i = 0; i < a->n_grads; i++) {
+        cr_assert(a->has_grad[i] == b->has_grad[i], "graph %llu, saving %llu: leaf %d: gradient %s",
+                  (unsigned long long)seed, (unsigned long long)saving, i, a->has_grad[i] ? "gone" : "new");
+        cr_assert(a->bytes[i] == b->bytes[i] && memcmp(a->grads[i], b->grads[i], a->bytes[i]) == 0,
+                  "graph %llu, saving %llu: leaf %d: other bits", (unsigned long long)seed,
+                  (unsigned long long)saving, i);
+    }
+}
+
+static void check_all_gone(const ebb_context *ctx, uint64_t seed, uint64_t saving)
+{
+    ebb_memory_stats m;
+    ebb_memory_stats_get(ctx, &m);
+    cr_assert(m.allocated_bytes == 0 && ebb_live_nodes(ctx) == 0,
+              "graph %llu, saving %llu: %zu bytes, %zu nodes are alive", (unsigned long long)seed,
+              (unsigned long long)saving, m.allocated_bytes, ebb_live_nodes(ctx));
+}
+
+void check_graphs(uint64_t first, int n)
+{
+    static graph_result plain, other;
+    int n_finite = 0, n_trained = 0;
+    with_context(ctx) {
+        for (uint64_t seed = first; seed < first + (uint64_t)n; seed++) {
+            check_ok(random_graph_run(&plain, ctx, seed, 0));
+            check_all_gone(ctx, seed, 0);
+            n_finite += isfinite(plain.loss);
+            n_trained += plain.trained;
+            for (uint64_t saving = 1; saving <= N_SAVINGS; saving++) {
+                check_ok(random_graph_run(&other, ctx, seed, saving));
+                check_all_gone(ctx, seed, saving);
+                check_same_graph(&plain, &other, seed, saving);
+            }
+        }
+        ebb_recompute_stats stats;
+        ebb_recompute_stats_get(ctx, &stats);
+        cr_assert(stats.segments > (uint64_t)n && stats.recomputed_ops > (uint64_t)n,
+                  "too little was recomputed");
+    }
+    cr_assert(n_finite * 10 > n * 9 && n_trained * 10 > n * 9, "%d of %d finite, %d trained: a weak test",
+              n_finite, n, n_trained);
+}
+
+void check_graph_faults(uint64_t first, int n)
+{
+    enum { N_FAULTS = 10 };
+    static graph_result before, failed, after;
+    with_options(ctx, ((ebb_context_options){ .threads = 1 })) {
+        for (uint64_t seed = first; seed < first + (uint64_t)n; seed++) {
+            draw d = { seed };
+            ebb_fault_arm(0);
+            check_ok(random_graph_run(&before, ctx, seed, 1));
+            int total = (int)ebb_fault_count();
+            for (int f = 0; f < N_FAULTS; f++) {
+                int at = 1 + draw_int(&d, total);
+                ebb_fault_arm((uint64_t)at);
+                ebb_status st = random_graph_run(&failed, ctx, seed, 1);
+                bool fired = ebb_fault_fired();
+                ebb_fault_arm(0);
+                cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK), "graph %llu, allocation %d: %s, %s",
+                          (unsigned long long)seed, at, ebb_status_name(st), ebb_message());
+                check_all_gone(ctx, seed, 1);
+                ebb_gradients_reset(ctx);
+            }
+            check_ok(random_graph_run(&after, ctx, seed, 1));
+            check_same_graph(&before, &after, seed, 1);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+/* What a dry run says of memory is what the run then uses, to the byte. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "estimate_check.h"
+#include "support/training.h"
+
+Test(estimate, drawn_configs_use_what_was_said)
+{
+    check_drawn_estimates(1, 40);
+}
+
+Test(estimate, steps_that_are_skipped_do_not_change_what_is_said)
+{
+    /* 1000 epochs with a partial last batch and evaluations, said in a few steps. */
+    const char *text =
+        "{\"model\":{\"type\":\"mlp\",\"input\":9,\"hidden\":[20],\"output\":3},"
+        "\"data\":{\"type\":\"synthetic\",\"kind\":\"samples\",\"items\":22,\"eval_items\":7,\"workers\":0},"
+        "\"train\":{\"steps\":3000,\"batch\":4,\"accumulate\":2,\"eval_every\":17}}";
+    ebb_config *config = config_of(text, (const char *const[4]){ NULL });
+    check_estimate(config, 1, NULL, "3000 steps");
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
+
+/* The one evaluation, at the end of the run, has a batch of 64 rows; training has 2 items. */
+Test(estimate, an_evaluation_that_needs_more_than_training_is_foreseen)
+{
+    const char *text =
+        "{\"model\":{\"type\":\"mlp\",\"input\":2,\"hidden\":[2000],\"output\":2},"
+        "\"data\":{\"type\":\"synthetic\",\"kind\":\"samples\",\"items\":2,\"eval_items\":64,\"workers\":0},"
+        "\"train\":{\"steps\":40,\"batch\":64,\"optimizer\":{\"type\":\"sgd\",\"lr\":0.1}}}";
+    ebb_config *config = config_of(text, (const char *const[4]){ NULL });
+    ebb_config *without = config_of(text, (const char *const[4]){ "data.eval_items=0" });
+    check_estimate(config, 1, NULL, "with an evaluation");
+    check_estimate(without, 1, NULL, "without an evaluation");
+    ebb_train_result a, b;
+    ebb_train_options options = train_options(1);
+    check_ok(ebb_estimate(&a, config, &options));
+    check_ok(ebb_estimate(&b, without, &options));
+    cr_assert_gt(a.memory.peak_allocated_bytes, b.memory.peak_allocated_bytes + 50000);
+    ebb_config_free(config);
+    ebb_config_free(without);
+    check_no_live_blocks();
+}
+
+/* ---- the configs that users start from ----------------------------------------------------- */
+
+static const char *const modes[] = { "\"none\"", "\"every:1\"", "\"sqrt\"", "[[1,1]]" };
+
+/* From any working folder. */
+#define KJV "data.path=\"" EBB_SOURCE_DIR "/data/kjv.txt\""
+
+/* Cut short, and smaller where one step of the whole is much work. */
+static void check_model(const char *name, const char *const smaller[4])
+{
+    char path[512], set[64];
+    snprintf(path, sizeof(path), "%s/models/%s", EBB_SOURCE_DIR, name);
+    for (int m = 0; m < (int)(sizeof(modes) / sizeof(modes[0])); m++) {
+        ebb_config *config = NULL;
+        snprintf(set, sizeof(set), "memory.checkpoint=%s", modes[m]);
+        const char *const sets[] = { set, "train.steps=2", smaller[0], smaller[1], smaller[2],
+                                     smaller[3] };
+        int n = 2;
+        while (n < 6 && sets[n]) n++;
+        check_ok(ebb_config_load(&config, path, sets, n));
+        check_estimate(config, 2, NULL, path);
+        ebb_config_free(config);
+    }
+    check_no_live_blocks();
+}
+
+Test(estimate, gpt_synthetic_uses_what_was_said)
+{
+    check_model("gpt-synthetic.json", (const char *const[4]){ NULL });
+}
+
+Test(estimate, gpt_llama_style_uses_what_was_said)
+{
+    check_model("gpt-llama-style.json", (const char *const[4]){ NULL });
+}
+
+Test(estimate, mlp_synthetic_uses_what_was_said)
+{
+    check_model("mlp-synthetic.json", (const char *const[4]){ NULL });
+}
+
+Test(estimate, gpt_kjv_uses_what_was_said)
+{
+    if (access(EBB_SOURCE_DIR "/data/kjv.txt", R_OK) != 0) cr_skip("data/kjv.txt is not there");
+    check_model("gpt-kjv.json", (const char *const[4]){ KJV, "train.batch=2",
+                                                        "data.eval_fraction=0.0001" });
+}
+
+Test(estimate, gpt_small_uses_what_was_said)
+{
+    if (access(EBB_SOURCE_DIR "/data/kjv.txt", R_OK) != 0) cr_skip("data/kjv.txt is not there");
+    check_model("gpt-small.json", (const char *const[4]){ KJV, "train.batch=1", "model.context=64",
+                                                          "data.eval_fraction=0.0001" });
+}
+
+Test(estimate, mlp_fashion_uses_what_was_said)
+{
+    if (access("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz", R_OK) != 0)
+        cr_skip("fashion-mnist is not there");
+    check_model("mlp-fashion.json", (const char *const[4]){ NULL });
+}
