@@ -46,9 +46,13 @@ static ebb_status add(survey *s, const ebb__event *e)
     return status;
 }
 
+/* A recompute runs within the backward of a node, and ends in it. */
 static void follow_marks(survey *s, const ebb__event *e)
 {
-    if (e->action == EBB__ACT_PHASE) s->running = (ebb__owner){ .phase = e->owner.phase };
+    ebb__phase phase = e->owner.phase;
+    bool in_backward = phase == EBB__PHASE_BACKWARD || phase == EBB__PHASE_RECOMPUTE;
+    if (e->action == EBB__ACT_PHASE && !in_backward) s->running = (ebb__owner){ 0 };
+    if (e->action == EBB__ACT_PHASE) s->running.phase = phase;
     if (e->action != EBB__ACT_NODE) return;
     s->running.node = e->owner.node;
     s->running.op = e->owner.op;

@@ -47,11 +47,11 @@ ebb__group ebb__group_at(int64_t step, int64_t n_items, int64_t batch, int64_t a
 }
 
 /* What a run does with its pool's requests beside serving them. */
-typedef enum ebb__pool_use { EBB__POOL_PLAIN, EBB__POOL_RECORDED, EBB__POOL_PLANNED } ebb__pool_use;
+typedef enum pool_use { POOL_PLAIN, POOL_RECORDED, POOL_PLANNED } pool_use;
 
 /* ---- context and model -------------------------------------------------------------------- */
 
-static ebb_status open_context(ebb__run *run, const char *device, ebb__pool_use use)
+static ebb_status open_context(ebb__run *run, const char *device, pool_use use)
 {
     bool dry = device && strncmp(device, "dry:", 4) == 0;
     size_t limit = run->config->memory.limit_bytes;
@@ -66,14 +66,14 @@ static ebb_status open_context(ebb__run *run, const char *device, ebb__pool_use 
         .allocator = run->config->memory.allocator_conf,
     };
     /* What a plan packs may fit where a pool does not. */
-    if (use == EBB__POOL_RECORDED) o.memory_limit_bytes = 0;
+    if (use == POOL_RECORDED) o.memory_limit_bytes = 0;
     EBB_TRY(ebb_context_new(&run->ctx, &o));
     run->dry = ebb_context_is_dry(run->ctx);
     return ebb_recompute_ops(run->ctx, run->config->recompute, run->config->n_recompute);
 }
 
 static ebb_status open_run(ebb__run *run, const ebb_config *config, const ebb_train_options *options,
-                           const char *device, ebb__pool_use use)
+                           const char *device, pool_use use)
 {
     *run = (ebb__run){ .config = config, .options = options };
     EBB_TRY(ebb__check_options(options));
@@ -81,8 +81,8 @@ static ebb_status open_run(ebb__run *run, const ebb_config *config, const ebb_tr
     run->schedule = config->schedule;
     run->schedule.steps = run->steps;
     EBB_TRY(open_context(run, device, use));
-    if (use == EBB__POOL_RECORDED) EBB_TRY(ebb__trace_start(ebb__context_pool(run->ctx), EBB__PLAN_EVENTS));
-    if (use == EBB__POOL_PLANNED) EBB_TRY(ebb__offset_plan_follow(run, device));
+    if (use == POOL_RECORDED) EBB_TRY(ebb__trace_start(ebb__context_pool(run->ctx), EBB__PLAN_EVENTS));
+    if (use == POOL_PLANNED) EBB_TRY(ebb__offset_plan_follow(run, device));
     EBB_TRY(ebb_model_new(&run->model, run->ctx, config->model_json, ebb__config_dtype(config),
                           (uint64_t)config->top.seed));
     return ebb_model_set_checkpoint(run->model, config->ranges, config->n_ranges);
@@ -91,19 +91,19 @@ static ebb_status open_run(ebb__run *run, const ebb_config *config, const ebb_tr
 ebb_status ebb__run_open(ebb__run *run, const ebb_config *config, const ebb_train_options *options,
                          const char *device)
 {
-    return open_run(run, config, options, device, EBB__POOL_PLAIN);
+    return open_run(run, config, options, device, POOL_PLAIN);
 }
 
 ebb_status ebb__run_open_planned(ebb__run *run, const ebb_config *config, const ebb_train_options *options,
                                  const char *device)
 {
-    return open_run(run, config, options, device, EBB__POOL_PLANNED);
+    return open_run(run, config, options, device, POOL_PLANNED);
 }
 
 ebb_status ebb__run_open_recorded(ebb__run *run, const ebb_config *config, const ebb_train_options *options,
                                   const char *device)
 {
-    return open_run(run, config, options, device, EBB__POOL_RECORDED);
+    return open_run(run, config, options, device, POOL_RECORDED);
 }
 
 /* ---- data --------------------------------------------------------------------------------- */
@@ -193,10 +193,18 @@ static ebb_status open_folder(ebb__run *run)
     return ebb__run_folder_open(&run->folder, out, run->config, same ? run->first_step : -1);
 }
 
+static ebb_status check_frozen(const ebb_named_tensor *params, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (ebb_requires_grad(params[i].tensor)) return EBB_OK;
+    return ebb_fail(EBB_EINVAL, "model.frozen: its patterns name every parameter, so there is nothing to train");
+}
+
 ebb_status ebb__run_open_training(ebb__run *run)
 {
     const ebb_named_tensor *params = NULL;
     int n = ebb_model_params(run->model, &params);
+    EBB_TRY(check_frozen(params, n));
     EBB_TRY(ebb_optim_new(&run->optim, run->ctx, params, n, &run->config->optim));
     if (run->options->resume_dir && !run->dry) EBB_TRY(resume(run, run->options->resume_dir));
     EBB_TRY(open_loader(&run->train, run, false, group_of_step(run, run->first_step).first));

@@ -129,6 +129,17 @@ Test(train, training_lowers_the_loss_and_results_are_complete)
     cr_assert(!r.has_eval && !r.has_accuracy && r.tokens);
 }
 
+Test(train, a_model_that_is_wholly_frozen_is_refused)
+{
+    ebb_train_options options = default_options();
+    ebb_config *config = config_of(SMALL_MLP, "model.frozen=[\"*\"]");
+    ebb_train_result result;
+    check_fails(ebb_train(&result, config, &options), EBB_EINVAL);
+    check_message("model.frozen");
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
+
 Test(train, frozen_parameters_keep_their_values)
 {
     temp_folder folder = temp_folder_make();
