@@ -63,6 +63,12 @@ def check_pointing(found):
         check("bytes" in text and any(c in text for c in CATEGORIES), "pointing at a block tells its owner:", text)
 
 
+def check_controls(found):
+    controls = found["controls"]
+    check(controls["k"] == 1 and controls["plays"] and controls["stops"] and controls["whole"], "controls", controls)
+    check(0 < controls["zoomed"] < 0.9, "dragging looks closer", controls)
+
+
 def check_page(browser, folder, program, config, width, *options):
     page = folder / "page.html"
     told = trace(program, config, "--html", page, *options)
@@ -70,6 +76,7 @@ def check_page(browser, folder, program, config, width, *options):
     check_numbers(found, told)
     check_slider(found, told)
     check_pointing(found)
+    check_controls(found)
     check(found["wide"], "the page is wider than a window of", width)
     print(config.stem, *options, f"at {width} px:", told["runs"][0]["events"], "events, checked")
     return page

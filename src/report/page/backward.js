@@ -49,6 +49,18 @@ function refilledBytes(run, event) {
 }
 const promisedBytes = node => d3.sum(node.slots, s => (s[1] === 'promised' ? s[2] : 0));
 
+// What a full gauge stands for, the same in all runs.  One node that keeps far more than the rest (the
+// logits of a large vocabulary) would make all others look empty, so it is cut off.
+let full = 0;
+function fullGauge() {
+    if (full > 0) return full;
+    const kept = RUNS.flatMap(run => run.raw.graphs.slice(0, 1).flatMap(graph =>
+        graph.nodes.map(n => Math.max(keptBytes(run, n, graph.event - 1), promisedBytes(n)))));
+    full = d3.quantile(kept.filter(bytes => bytes > 0).sort(d3.ascending), 0.98) || 1;
+    document.getElementById('gauge').textContent = size(full);
+    return full;
+}
+
 function layoutGraph(run, width) {
     const graph = graphAt(run, player.k), label = width < 480 ? 58 : 78;
     const most = Math.max(6, Math.min(24, Math.floor((width - label) / 26)));
@@ -99,9 +111,7 @@ function viewOf(run, layout) {
     const k = Math.min(player.k, run.steps.length), event = eventAfter(run, k), done = new Set();
     for (let i = 0; i < k - 1; i++)
         if (run.raw.graphs[run.steps[i].graph] === layout.graph) done.add(run.raw.owners[run.steps[i].owner][2]);
-    const start = layout.graph.event - 1;
-    const most = d3.max(layout.graph.nodes, n => Math.max(keptBytes(run, n, start), promisedBytes(n))) || 1;
-    return { k, event, done, most, running: k > 0 ? run.raw.owners[run.steps[k - 1].owner][2] : -1, refilled: refilledBytes(run, event) };
+    return { k, event, done, most: fullGauge(), running: k > 0 ? run.raw.owners[run.steps[k - 1].owner][2] : -1, refilled: refilledBytes(run, event) };
 }
 
 function drawGraph(run, width) {

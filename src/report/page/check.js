@@ -66,8 +66,28 @@ function checkPointing(run) {
     return text;
 }
 
+// Buttons, and dragging over the middle third of the first timeline.
+function checkControls() {
+    const chart = RUNS[0].chart, rect = chart.box.getBoundingClientRect(), found = {};
+    const click = id => document.getElementById(id).click();
+    goTo(0);
+    click('forth'); click('forth'); click('back');
+    found.k = player.k;
+    click('play');
+    found.plays = player.timer !== null && document.getElementById('play').textContent === 'Pause';
+    click('play');
+    found.stops = player.timer === null;
+    for (const [type, at] of [['pointerdown', 1 / 3], ['pointermove', 1 / 2], ['pointerup', 2 / 3]])
+        chart.box.dispatchEvent(new PointerEvent(type, { clientX: rect.left + at * rect.width, clientY: rect.top + rect.height / 2,
+                                                         pointerType: 'mouse', button: 0 }));
+    found.zoomed = RUNS[0].view ? (RUNS[0].view[1] - RUNS[0].view[0]) / RUNS[0].n : 1;
+    click('whole');
+    found.whole = RUNS[0].view === null;
+    return found;
+}
+
 function checkPage() {
-    const found = { runs: RUNS.map(checkRun), slider: checkSlider(), pointing: RUNS.map(checkPointing),
+    const found = { runs: RUNS.map(checkRun), slider: checkSlider(), pointing: RUNS.map(checkPointing), controls: checkControls(),
                     wide: document.documentElement.scrollWidth <= document.documentElement.clientWidth, errors };
     const out = document.createElement('pre');
     out.id = 'check';
