@@ -10,6 +10,13 @@ typedef struct step_report {
     double loss, lr, grad_norm, ms;
 } step_report;
 
+/* Calls the observer, where there is one that wants to hear of `event`. */
+#define TELL(run, event, ...)                                                                      \
+    ((run)->options->observer && (run)->options->observer->event                                   \
+         ? (run)->options->observer->event((run)->options->observer->user, (run)->ctx,             \
+                                           ##__VA_ARGS__)                                          \
+         : EBB_OK)
+
 /* ---- one optimizer step ------------------------------------------------------------------- */
 
 /* Forward and backward of one micro-batch; adds its part of the group's loss. */
@@ -22,6 +29,7 @@ static ebb_status micro_step(ebb__run *run, double normalizer, double *loss_sum,
     EBB_TRY(ebb_loader_next(run->train, &inputs, &targets, &items, &counted));
     EBB_TRY(ebb_model_loss(&loss, run->model, inputs, targets, normalizer));
     if (run->options->on_forward) run->options->on_forward(run->options->user, run->ctx);
+    EBB_TRY(TELL(run, on_backward));
     EBB_TRY(ebb_backward(loss));
     EBB_TRY(ebb_item(loss, &value));
     *loss_sum += value;
@@ -143,7 +151,7 @@ static void tell_progress(ebb__run *run, int64_t step, const step_report *r,
 bool ebb__eval_due(const ebb__run *run, int64_t step)
 {
     int64_t every = run->config->train.eval_every;
-    if (!run->eval) return false;
+    if (!run->eval || run->options->skip_eval) return false;
     return step == run->steps - 1 || (every > 0 && (step + 1) % every == 0);
 }
 
@@ -188,12 +196,14 @@ static ebb_status run_step(ebb__run *run, int64_t step, double started_ms)
     const ebb__train_keys *t = &run->config->train;
     ebb__group group = ebb__group_at(step, run->info.n_train, t->batch, t->accumulate);
     step_report report;
+    EBB_TRY(TELL(run, on_step_begin, step + 1));
     mark_unit(run, group.epoch_end ? "last_group" : "group");
     uint64_t before = run->cut_short ? ebb__pool_fingerprint(ebb__context_pool(run->ctx)) : 0;
     EBB_TRY(measured_group(run, step, &group, &report));
     ebb__note_unit(run, group.epoch_end ? EBB__UNIT_LAST_GROUP : EBB__UNIT_GROUP, before);
     EBB_TRY(write_metrics(run, step, &report));
     tell_progress(run, step, &report, &group, started_ms);
+    EBB_TRY(TELL(run, on_step_end, step + 1));
     if (ebb__eval_due(run, step)) {
         mark_unit(run, "eval");
         before = run->cut_short ? ebb__pool_fingerprint(ebb__context_pool(run->ctx)) : 0;
@@ -222,7 +232,7 @@ ebb_status ebb__train_steps(ebb__run *run)
         if (run->options->stop && run->options->stop(run->options->user)) run->steps = step + 1;
         EBB_TRY(run_step(run, step, started_ms));
     }
-    return EBB_OK;
+    return TELL(run, on_end);
 }
 
 ebb_status ebb_train(ebb_train_result *result, const ebb_config *config,
