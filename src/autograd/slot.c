@@ -26,7 +26,7 @@ static void drop_bytes(ebb__slot *slot)
 {
     ebb_storage *storage = slot->storage;
     slot->storage = NULL;
-    if (slot->state == EBB_SLOT_KEPT) ebb__storage_count_kept(storage, -1);
+    if (slot->state == EBB_SLOT_KEPT || !slot->remade) ebb__storage_count_kept(storage, -1);
     else ebb__storage_count_refilled(storage, -1);
     ebb__storage_release(storage);
 }

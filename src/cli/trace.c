@@ -1,6 +1,10 @@
 /* trace: training steps, and where their memory went. */
 #include "cli.h"
 
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
 enum { MAX_RUNS = 2, SHOWN_ROWS = 15, NAME_BYTES = CLI_VARIANT_BYTES };
 
 typedef struct traced {
@@ -47,6 +51,33 @@ static int run_all(traced runs[], int n, const cli_args *args, const ebb_config 
 }
 
 /* ---- files -------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* What can be seen to go wrong is said before anything is trained. */
+static int check_files(const cli_args *args)
+{
+    const char *const files[] = { args->html, args->snapshot, args->perfetto };
+    char folder[4096];
+    for (int i = 0; i < 3; i++) {
+        if (!files[i]) continue;
+        for (int k = 0; k < i; k++)
+            if (files[k] && strcmp(files[i], files[k]) == 0)
+                return cli_usage(args, "%s: is asked for twice", files[i]);
+        const char *slash = strrchr(files[i], '/');
+        int n = slash ? (int)(slash - files[i]) + 1 : 1;
+        snprintf(folder, sizeof(folder), "%.*s", n, slash ? files[i] : ".");
+        if (access(folder, W_OK | X_OK) != 0)
+            return cli_usage(args, "cannot write %s: %s: %s", files[i], folder, strerror(errno));
+    }
+    if (args->snapshot && !ends_with(args->snapshot, ".pickle") && !ends_with(args->snapshot, ".json"))
+        return cli_usage(args, "--snapshot: %s: the name must end in .pickle or .json", args->snapshot);
+    return CLI_DONE;
+}
 
 static ebb_status write_files(const traced runs[], int n, const cli_args *args)
 {
@@ -178,6 +209,8 @@ static int choose_runs(traced runs[MAX_RUNS], const cli_args *args)
     }
     if (!args->against) return 1;
     cli_variant variants[CLI_MAX_VARIANTS];
+    if (!strchr(args->against, '='))
+        return cli_usage(args, "--against: \"%s\"; expected PATH=VALUE", args->against), -1;
     int n = cli_variants(variants, args, args->against);
     if (n > 1) return cli_usage(args, "--against: \"%s\": one value only", args->against), -1;
     if (n < 0) return -1;
@@ -192,7 +225,7 @@ static int run(const cli_args *args)
     static traced runs[MAX_RUNS];
     ebb_config *config = NULL;
     int n = choose_runs(runs, args);
-    if (n < 0) return CLI_USAGE;
+    if (n < 0 || check_files(args) != CLI_DONE) return CLI_USAGE;
     ebb_status st = args->html ? ebb_trace_html_check() : EBB_OK;
     if (st != EBB_OK) return cli_fail(args, st);
     int status = cli_load_config(&config, args);

@@ -198,6 +198,7 @@ static ebb_status begin_block(ebb_trace *trace, ebb__live_map *map, size_t at)
         .released = UINT32_MAX,
         .freed = UINT32_MAX,
         .category = e->category,
+        .served = e->category,
         .segment = e->segment,
         .address = e->address,
         .offset = e->offset,
@@ -213,6 +214,7 @@ static void find_block(ebb_trace *trace, ebb__live_map *map, size_t at)
     size_t index = last ? ebb__live_map_take(map, e->segment, e->offset)
                         : ebb__live_map_get(map, e->segment, e->offset);
     if (index == SIZE_MAX) return;
+    if (e->action == EBB__ACT_CATEGORY && e->category < EBB_CAT_WORKSPACE) trace->blocks[index].served = e->category;
     e->block = (uint32_t)index;
     if (e->action == EBB__ACT_FREE_REQUESTED) trace->blocks[index].released = (uint32_t)at;
     if (last) trace->blocks[index].freed = (uint32_t)at;

@@ -35,6 +35,7 @@ typedef struct ebb__traced_block {
     uint32_t owner, born;     /* event */
     uint32_t released, freed; /* events; UINT32_MAX: not within the trace */
     ebb_category category;    /* at birth */
+    ebb_category served;      /* what it was for: the last that is not temporary or workspace, else `category` */
     uint64_t segment, address;
     size_t offset;
     int stream;

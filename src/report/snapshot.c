@@ -190,7 +190,7 @@ static void write_block(snapshot *s, uint64_t address, uint64_t bytes,
                       : block->released == UINT32_MAX ? "active_allocated"
                                                       : "active_pending_free");
     if (block)
-        frames(s, block->owner, block->category, block);
+        frames(s, block->owner, block->served, block);
     else
         no_frames(e);
     ebb__emit_end(e);
@@ -284,7 +284,7 @@ static void write_event(snapshot *s, const ebb__traced_event *event)
     pair(e, "time_us", event->time_ns / 1000);
     if (block && event->block != EBB__NO_BLOCK) {
         const ebb__traced_block *b = &s->trace->blocks[event->block];
-        frames(s, b->owner, b->category, b);
+        frames(s, b->owner, b->served, b);
     } else {
         no_frames(e);
     }

@@ -9,6 +9,7 @@
 #include "core/assert.h"
 #include "core/mem.h"
 #include "core/site.h"
+#include "tensor/upward.h"
 
 static void arm_faults_from_environment(void)
 {
@@ -51,6 +52,7 @@ ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options
     if (st != EBB_OK) goto fail;
     st = open_pool(ctx, &o);
     if (st != EBB_OK) goto fail_device;
+    ebb__pool_set_adviser(ctx->pool, ebb__advise_checkpoint, ctx);
     pthread_mutex_init(&ctx->lock, NULL);
     atomic_init(&ctx->refs, 1);
     ctx->seed = o.seed;

@@ -8,7 +8,7 @@
 static const char *const options[] = {
     "{}",
     "{\"expandable_segments\": true}",
-    "{\"max_split_size_mb\": 20, \"max_non_split_rounding_mb\": 1}",
+    "{\"max_split_size_mb\": 21, \"max_non_split_rounding_mb\": 1}",
     "{\"roundup_power2_divisions\": 4}",
     "{\"deferred_release_mb\": 4}",
     "{\"garbage_collection_threshold\": 0.2}", /* of the limit that allocator_config() sets */
