@@ -47,7 +47,7 @@ typedef struct ebb_train_options {
     void (*on_forward)(void *user, const ebb_context *ctx);
     void (*on_progress)(void *user, const ebb_progress *progress);
     void *user;
-    bool (*stop)(void *user);  /* NULL; true: stop after this step */
+    bool (*stop)(void *user);  /* NULL; true: no further step begins; ebb_evaluate() ends with ESTATE */
     const ebb_observer *observer; /* NULL: none */
     bool skip_eval;            /* no evaluation; its loader's buffers are there all the same */
 } ebb_train_options;
