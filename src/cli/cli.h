@@ -70,6 +70,10 @@ int cli_fail(const cli_args *args, ebb_status status);
 /* The same for errors that come from reading a config: they are always wrong usage, unless memory
  * is gone. */
 int cli_fail_config(const cli_args *args, ebb_status status);
+/* Says that `what` (a file, a key of the config) is where the last message comes from. */
+int cli_fail_about(const cli_args *args, ebb_status status, const char *what);
+/* An error of a run: where it tells of a data file, the file's key is put in front. */
+int cli_fail_run(const cli_args *args, ebb_status status, const ebb_config *config);
 /* Wrong usage: the text on stderr (and as JSON), and where help is. */
 int cli_usage(const cli_args *args, const char *fmt, ...) EBB_PRINTF(2, 3);
 
@@ -87,6 +91,10 @@ void cli_put_number(cli_json *json, cJSON *object, const char *key, double value
 void cli_put_bytes(cli_json *json, cJSON *object, const char *key, size_t bytes);
 void cli_put_text(cli_json *json, cJSON *object, const char *key,
                   const char *value); /* NULL: null */
+/* A number of things, such as FLOPs: rounded to a whole one. */
+void cli_put_count(cli_json *json, cJSON *object, const char *key, double count);
+/* null where `known` is false, or the value not finite. */
+void cli_put_known(cli_json *json, cJSON *object, const char *key, double value, bool known);
 void cli_put_bool(cli_json *json, cJSON *object, const char *key, bool value);
 void cli_put_null(cli_json *json, cJSON *object, const char *key);
 cJSON *cli_put_object(cli_json *json, cJSON *object, const char *key);
@@ -102,6 +110,8 @@ int cli_load_config(ebb_config **out, const cli_args *args);
 /* Training options from the command line. */
 ebb_train_options cli_train_options(const cli_args *args);
 
+/* Whether a run computed anything: a dry one measures memory only. */
+bool cli_is_dry(const ebb_train_result *result);
 /* The fields that `train` prints, and the memory object of any report. */
 void cli_put_result(cli_json *json, cJSON *object, const ebb_train_result *result);
 void cli_put_memory(cli_json *json, cJSON *object, const ebb_memory_stats *memory);
@@ -111,6 +121,20 @@ void cli_print_result(const ebb_train_result *result, FILE *file);
  * into an early, clean end.  The line outlives the run. */
 void cli_watch(ebb_train_options *options, const cli_args *args, ebb_progress_line *line);
 bool cli_interrupted(void);
+
+/* What became of memory.recompute: which ops the model has, how many recipes were refused. */
+typedef struct cli_recipes {
+    cJSON *config; /* tree with the list, or NULL */
+    const cJSON *list;
+    uint64_t seen; /* bit i: op i of the list was called */
+    uint64_t refused;
+} cli_recipes;
+void cli_recipes_begin(cli_recipes *recipes, const ebb_config *config);
+/* In an observer: on_backward, and on_end. */
+void cli_recipes_look(cli_recipes *recipes, const ebb_context *ctx);
+void cli_recipes_count(cli_recipes *recipes, const ebb_context *ctx);
+/* Says on stderr which ops of the list do nothing (where `said`: a run was made), and frees. */
+void cli_recipes_end(cli_recipes *recipes, bool said);
 
 /* The variants of `compare`: the set "PATH=VALUE" and the value for each; split at top-level commas.
  * Returns how many, or -1 after a message. */

@@ -14,17 +14,34 @@ typedef struct comparison {
 
 /* ---- running ------------------------------------------------------------------------------ */
 
+static ebb_status on_backward(void *user, ebb_context *ctx)
+{
+    cli_recipes_look(user, ctx);
+    return EBB_OK;
+}
+
+static ebb_status on_end(void *user, ebb_context *ctx)
+{
+    cli_recipes_count(user, ctx);
+    return EBB_OK;
+}
+
 static ebb_status run_variant(comparison *c, int i, const ebb_config *config,
                               ebb_progress_line *line)
 {
     ebb_train_options options = cli_train_options(c->args);
+    cli_recipes recipes;
+    ebb_observer observer = { .user = &recipes, .on_backward = on_backward, .on_end = on_end };
     options.hash_gradients = true;
     ebb_status st = ebb_estimate(&c->predicted[i], config, &options);
     if (st != EBB_OK) return st;
     cli_watch(&options, c->args, line);
     if (line->file) fprintf(stderr, "%s\n", c->variants[i].set);
+    options.observer = &observer;
+    cli_recipes_begin(&recipes, config);
     st = ebb_train(&c->measured[i], config, &options);
     ebb_progress_clear(line);
+    cli_recipes_end(&recipes, st == EBB_OK);
     return st;
 }
 
@@ -41,14 +58,16 @@ static int run_all(comparison *c)
     for (int i = 0; i < c->n && status == CLI_DONE && !cli_interrupted(); i++) {
         ebb_progress_line line;
         ebb_status st = run_variant(c, i, configs[i], &line);
-        if (st != EBB_OK) status = cli_fail(c->args, st);
-        c->n_done = i + 1;
+        if (st != EBB_OK) status = cli_fail_run(c->args, st, configs[i]);
+        if (!cli_interrupted()) c->n_done = i + 1; /* one that was cut short compares with none */
     }
     for (int i = 0; i < c->n; i++) ebb_config_free(configs[i]);
     return status;
 }
 
 /* ---- reporting ---------------------------------------------------------------------------- */
+
+static bool has_hash(const ebb_train_result *r) { return r->gradients_sha256[0] != '\0'; }
 
 static int print_json(const comparison *c)
 {
@@ -63,9 +82,10 @@ static int print_json(const comparison *c)
         cli_put_bytes(&json, run, "predicted_peak_allocated_bytes", p->peak_allocated_bytes);
         cli_put_bytes(&json, run, "predicted_peak_reserved_bytes", p->peak_reserved_bytes);
         cli_put_number(&json, run, "recomputed_ops", (double)m->recomputed_ops);
-        cli_put_number(&json, run, "recompute_flops", m->recompute_flops);
-        cli_put_text(&json, run, "gradients_sha256", m->gradients_sha256);
+        cli_put_count(&json, run, "recompute_flops", m->recompute_flops);
+        cli_put_text(&json, run, "gradients_sha256", has_hash(m) ? m->gradients_sha256 : NULL);
     }
+    if (cli_interrupted()) cli_put_bool(&json, NULL, "interrupted", true);
     return cli_json_end(&json, c->args, CLI_DONE);
 }
 
@@ -74,14 +94,24 @@ static size_t saved_bytes(const ebb_memory_stats *m)
     return m->by_category_at_peak[EBB_CAT_ACTIVATION] + m->by_category_at_peak[EBB_CAT_RECOMPUTED];
 }
 
+/* With names of this length the table fits 100 columns. */
+enum { NAME_BYTES = 25 };
+
+static const char *shorten(char out[NAME_BYTES], const char *name)
+{
+    bool fits = strlen(name) < NAME_BYTES;
+    snprintf(out, NAME_BYTES, fits ? "%s" : "%.21s...", name);
+    return out;
+}
+
 static ebb_status add_row(ebb_table *table, const comparison *c, int i)
 {
     const ebb_train_result *m = &c->measured[i], *first = &c->measured[0];
     const ebb_memory_stats *p = &c->predicted[i].memory;
-    char text[8][32];
+    char text[8][32], name[NAME_BYTES];
     const char *cells[8];
     for (int k = 0; k < 8; k++) cells[k] = text[k];
-    cells[0] = c->variants[i].value;
+    cells[0] = shorten(name, c->variants[i].value);
     ebb_size_format(m->memory.peak_allocated_bytes, text[1], sizeof(text[1]));
     ebb_size_format(m->memory.peak_reserved_bytes, text[2], sizeof(text[2]));
     ebb_size_format(saved_bytes(&m->memory), text[3], sizeof(text[3]));
@@ -90,12 +120,9 @@ static ebb_status add_row(ebb_table *table, const comparison *c, int i)
              first->step_ms > 0 ? m->step_ms / first->step_ms : 0);
     bool exact = p->peak_allocated_bytes == m->memory.peak_allocated_bytes &&
                  p->peak_reserved_bytes == m->memory.peak_reserved_bytes;
-    double off = (double)p->peak_allocated_bytes - (double)m->memory.peak_allocated_bytes;
-    if (exact)
-        snprintf(text[6], sizeof(text[6]), "exact");
-    else
-        snprintf(text[6], sizeof(text[6]), "off by %+.0f B", off);
-    snprintf(text[7], sizeof(text[7]), "%.12s", m->gradients_sha256);
+    snprintf(text[6], sizeof(text[6]), exact ? "exact" : "%+.2f %%",
+             100 * ((double)p->peak_allocated_bytes / (double)m->memory.peak_allocated_bytes - 1));
+    snprintf(text[7], sizeof(text[7]), "%.8s", has_hash(m) ? m->gradients_sha256 : "-");
     return ebb_table_row(table, cells);
 }
 
@@ -105,9 +132,13 @@ static void print_verdict(const comparison *c)
     for (int i = 1; i < c->n_done; i++)
         same =
             same && strcmp(c->measured[i].gradients_sha256, c->measured[0].gradients_sha256) == 0;
-    if (c->n_done > 1)
-        printf("\nThe gradients of all steps are %s in all runs.\n",
-               same ? "the same, bit for bit," : "NOT the same");
+    if (c->n_done < 2 || !has_hash(&c->measured[0])) return;
+    if (same)
+        printf("\nThe gradients of all steps are the same, bit for bit, in all runs.\n");
+    else if (strncmp(c->variants[0].set, "memory.", 7) == 0) /* none of these may change a result */
+        printf("\nThe gradients of all steps are NOT the same in all runs.\n");
+    else
+        printf("\nThe gradients differ between runs.\n");
 }
 
 static int print_table(const comparison *c)
@@ -115,11 +146,11 @@ static int print_table(const comparison *c)
     static const char *const titles[] = { "",         ">peak",  ">reserved",  ">activations",
                                           ">step ms", ">ratio", ">predicted", "gradients" };
     const char *named[8];
-    char path[EBB_TABLE_CELL_BYTES];
+    char path[CLI_VARIANT_BYTES], name[NAME_BYTES];
     memcpy(named, titles, sizeof(named));
     snprintf(path, sizeof(path), "%.*s", (int)(c->variants[0].value - c->variants[0].set - 1),
              c->variants[0].set);
-    named[0] = path;
+    named[0] = shorten(name, path);
     ebb_table *table = NULL;
     ebb_status st = ebb_table_new(&table, 8, named);
     for (int i = 0; i < c->n_done && st == EBB_OK; i++) st = add_row(table, c, i);
@@ -129,6 +160,12 @@ static int print_table(const comparison *c)
     }
     ebb_table_free(table);
     return st == EBB_OK ? CLI_DONE : cli_fail(c->args, st);
+}
+
+static int tell_interrupted(const comparison *c)
+{
+    fprintf(stderr, "ebb: interrupted: %d of %d runs were made\n", c->n_done, c->n);
+    return CLI_FAILED;
 }
 
 static int run(const cli_args *args)
@@ -143,8 +180,11 @@ static int run(const cli_args *args)
     status = run_all(&c);
     ebb_config_free(c.config);
     if (status != CLI_DONE) return status;
-    if (args->json) return print_json(&c);
-    return args->quiet ? CLI_DONE : print_table(&c);
+    if (args->json)
+        status = print_json(&c);
+    else if (!args->quiet && c.n_done > 0)
+        status = print_table(&c);
+    return cli_interrupted() && status == CLI_DONE ? tell_interrupted(&c) : status;
 }
 
 static const cli_option options[] = {

@@ -72,8 +72,8 @@ static int report(const cli_args *args, const ebb_train_result *r)
     if (args->json) {
         cli_json json = cli_json_begin();
         cli_put_memory(&json, NULL, &r->memory);
-        cli_put_number(&json, NULL, "flops", r->flops);
-        cli_put_number(&json, NULL, "recompute_flops", r->recompute_flops);
+        cli_put_count(&json, NULL, "flops", r->flops);
+        cli_put_count(&json, NULL, "recompute_flops", r->recompute_flops);
         cli_put_number(&json, NULL, "parameters", (double)r->parameters);
         return cli_json_end(&json, args, CLI_DONE);
     }
@@ -100,7 +100,7 @@ static int run(const cli_args *args)
     options.on_forward = args->saved ? look_once : NULL;
     options.user = &saved;
     ebb_status st = ebb_estimate(&result, config, &options);
-    status = st == EBB_OK ? report(args, &result) : cli_fail(args, st);
+    status = st == EBB_OK ? report(args, &result) : cli_fail_run(args, st, config);
     if (st == EBB_OK && args->saved && !args->json)
         st = print_saved(&saved, result.micro_batch_items, result.tokens ? "token" : "sample");
     ebb_config_free(config);

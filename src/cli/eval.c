@@ -6,13 +6,19 @@ static int report(const cli_args *args, const ebb_train_result *r)
         cli_json json = cli_json_begin();
         cli_put_text(&json, NULL, "device", r->device);
         cli_put_number(&json, NULL, "threads", r->threads);
-        cli_put_number(&json, NULL, "eval_loss", r->eval_loss);
-        if (r->has_accuracy) cli_put_number(&json, NULL, "eval_accuracy", r->eval_accuracy);
+        bool computed = !cli_is_dry(r);
+        cli_put_known(&json, NULL, "eval_loss", r->eval_loss, computed);
+        if (r->has_accuracy)
+            cli_put_known(&json, NULL, "eval_accuracy", r->eval_accuracy, computed);
         cli_put_memory(&json, NULL, &r->memory);
         cli_put_text(&json, NULL, "run_dir", r->run_dir);
         return cli_json_end(&json, args, CLI_DONE);
     }
     if (args->quiet) return CLI_DONE;
+    if (cli_is_dry(r)) {
+        ebb_memory_print(&r->memory, stdout);
+        return CLI_DONE;
+    }
     printf("evaluation loss %.4f\n", r->eval_loss);
     if (r->has_accuracy) printf("accuracy %.2f %%\n", 100 * r->eval_accuracy);
     return CLI_DONE;

@@ -1,4 +1,14 @@
+#include <string.h>
+
 #include "cli.h"
+
+/* The values that an op refuses come from the batch file: it is named where an op's message is. */
+static int fail(const cli_args *args, ebb_status st, const ebb_config *config)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(ebb_message(), ":"), ebb_message());
+    return ebb_op_find(name) ? cli_fail_about(args, st, args->batch) : cli_fail_run(args, st, config);
+}
 
 static int run(const cli_args *args)
 {
@@ -11,8 +21,9 @@ static int run(const cli_args *args)
     options.out_dir = NULL; /* --out names a file here */
     ebb_status st =
         ebb_grads(&loss, &peak, config, &options, args->weights, args->batch, args->out);
+    if (st != EBB_OK) status = fail(args, st, config);
     ebb_config_free(config);
-    if (st != EBB_OK) return cli_fail(args, st);
+    if (st != EBB_OK) return status;
     if (args->json) {
         cli_json json = cli_json_begin();
         cli_put_number(&json, NULL, "loss", loss);

@@ -1,4 +1,5 @@
 /* Errors and JSON objects on their way out. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,14 @@ int cli_fail_config(const cli_args *args, ebb_status status)
     return status == EBB_ENOMEM ? CLI_NO_MEMORY : CLI_USAGE;
 }
 
+int cli_fail_about(const cli_args *args, ebb_status status, const char *what)
+{
+    char text[1024];
+    snprintf(text, sizeof(text), "%s: %s", what, ebb_message());
+    print_error(args, ebb_status_name(status), text);
+    return exit_status(status);
+}
+
 int cli_usage(const cli_args *args, const char *fmt, ...)
 {
     char text[512];
@@ -115,6 +124,19 @@ static cJSON *target(const cli_json *json, cJSON *object) { return object ? obje
 void cli_put_number(cli_json *json, cJSON *object, const char *key, double value)
 {
     check(json, cJSON_AddNumberToObject(target(json, object), key, value));
+}
+
+void cli_put_count(cli_json *json, cJSON *object, const char *key, double count)
+{
+    cli_put_number(json, object, key, round(count));
+}
+
+void cli_put_known(cli_json *json, cJSON *object, const char *key, double value, bool known)
+{
+    if (known && isfinite(value))
+        cli_put_number(json, object, key, value);
+    else
+        cli_put_null(json, object, key);
 }
 
 void cli_put_bytes(cli_json *json, cJSON *object, const char *key, size_t bytes)

@@ -1,5 +1,9 @@
 /* A result as JSON fields and as text. */
+#include <string.h>
+
 #include "cli.h"
+
+bool cli_is_dry(const ebb_train_result *result) { return strncmp(result->device, "dry:", 4) == 0; }
 
 void cli_put_memory(cli_json *json, cJSON *object, const ebb_memory_stats *memory)
 {
@@ -13,11 +17,10 @@ void cli_put_memory(cli_json *json, cJSON *object, const ebb_memory_stats *memor
 
 static void put_evaluation(cli_json *json, cJSON *object, const ebb_train_result *r)
 {
-    if (r->has_eval)
-        cli_put_number(json, object, "eval_loss", r->eval_loss);
-    else
-        cli_put_null(json, object, "eval_loss");
-    if (r->has_accuracy) cli_put_number(json, object, "eval_accuracy", r->eval_accuracy);
+    bool computed = !cli_is_dry(r);
+    cli_put_known(json, object, "eval_loss", r->eval_loss, computed && r->has_eval);
+    if (r->has_accuracy)
+        cli_put_known(json, object, "eval_accuracy", r->eval_accuracy, computed);
 }
 
 void cli_put_result(cli_json *json, cJSON *object, const ebb_train_result *r)
@@ -25,14 +28,21 @@ void cli_put_result(cli_json *json, cJSON *object, const ebb_train_result *r)
     cli_put_text(json, object, "device", r->device);
     cli_put_number(json, object, "threads", r->threads);
     cli_put_number(json, object, "steps", (double)r->steps);
-    cli_put_number(json, object, "loss_first", r->loss_first);
-    cli_put_number(json, object, "loss_last", r->loss_last);
+    cli_put_known(json, object, "loss_first", r->loss_first, !cli_is_dry(r));
+    cli_put_known(json, object, "loss_last", r->loss_last, !cli_is_dry(r));
     put_evaluation(json, object, r);
     cli_put_number(json, object, "step_ms", r->step_ms);
     cli_put_number(json, object, r->tokens ? "tokens_per_s" : "samples_per_s", r->items_per_s);
     cli_put_memory(json, object, &r->memory);
     cli_put_bytes(json, object, "outside_bytes", r->outside_bytes);
     cli_put_text(json, object, "run_dir", r->run_dir[0] ? r->run_dir : NULL);
+}
+
+static void print_losses(const ebb_train_result *r, FILE *file)
+{
+    fprintf(file, "  loss             %.4f at first, %.4f at last\n", r->loss_first, r->loss_last);
+    if (r->has_eval) fprintf(file, "  evaluation loss  %.4f\n", r->eval_loss);
+    if (r->has_accuracy) fprintf(file, "  accuracy         %.2f %%\n", 100 * r->eval_accuracy);
 }
 
 void cli_print_result(const ebb_train_result *r, FILE *file)
@@ -42,9 +52,7 @@ void cli_print_result(const ebb_train_result *r, FILE *file)
     fprintf(file, "%lld steps on %s with %d thread%s; %s parameters\n", (long long)r->steps,
             r->device, r->threads, r->threads == 1 ? "" : "s",
             ebb_count_format((double)r->parameters, count, sizeof(count)));
-    fprintf(file, "  loss             %.4f at first, %.4f at last\n", r->loss_first, r->loss_last);
-    if (r->has_eval) fprintf(file, "  evaluation loss  %.4f\n", r->eval_loss);
-    if (r->has_accuracy) fprintf(file, "  accuracy         %.2f %%\n", 100 * r->eval_accuracy);
+    if (!cli_is_dry(r)) print_losses(r, file);
     fprintf(file, "  step             %.4g ms (median), %s %s/s\n", r->step_ms,
             ebb_count_format(r->items_per_s, rate, sizeof(rate)), item);
     ebb_memory_print(&r->memory, file);

@@ -13,17 +13,27 @@ static int report(const cli_args *args, const ebb_train_result *result)
     return CLI_DONE;
 }
 
-/* The table of the pool's statistics, made while the pool is there and printed with the rest. */
+/* What is looked at while the context is there: the pool's statistics, as a table to be printed with
+ * the rest, and memory.recompute. */
 typedef struct summary {
-    FILE *file;
+    FILE *file; /* NULL: no table */
     char *text;
     size_t bytes;
+    cli_recipes recipes;
 } summary;
+
+static ebb_status on_backward(void *user, ebb_context *ctx)
+{
+    summary *s = user;
+    cli_recipes_look(&s->recipes, ctx);
+    return EBB_OK;
+}
 
 static ebb_status on_end(void *user, ebb_context *ctx)
 {
     summary *s = user;
-    ebb_memory_summary_print(ctx, s->file);
+    if (s->file) ebb_memory_summary_print(ctx, s->file);
+    cli_recipes_count(&s->recipes, ctx);
     return EBB_OK;
 }
 
@@ -45,12 +55,14 @@ static int run(const cli_args *args)
     ebb_train_options options = cli_train_options(args);
     summary table = { 0 };
     if (args->memory_summary) table.file = open_memstream(&table.text, &table.bytes);
-    ebb_observer observer = { .user = &table, .on_end = on_end };
-    if (table.file) options.observer = &observer;
+    ebb_observer observer = { .user = &table, .on_backward = on_backward, .on_end = on_end };
+    options.observer = &observer;
+    cli_recipes_begin(&table.recipes, config);
     cli_watch(&options, args, &line);
     ebb_status st = ebb_train(&result, config, &options);
     ebb_progress_clear(&line);
-    status = st == EBB_OK ? report(args, &result) : cli_fail(args, st);
+    status = st == EBB_OK ? report(args, &result) : cli_fail_run(args, st, config);
+    cli_recipes_end(&table.recipes, st == EBB_OK);
     print_summary(&table, args);
     ebb_config_free(config);
     return status;

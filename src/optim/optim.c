@@ -1,5 +1,6 @@
 /* optim/optim.c: the list of parameters, their state, and the walk of a step. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <ebb/autograd.h>
@@ -14,13 +15,6 @@ static const ebb__optim_kind *const kinds[] = { [EBB_SGD] = &ebb__optim_sgd,
                                                 [EBB_ADAMW] = &ebb__optim_adamw };
 
 /* ---- making ------------------------------------------------------------------------------ */
-
-static const ebb__param *find_tensor(const ebb_optim *o, const ebb_tensor *t)
-{
-    for (int i = 0; i < o->n; i++)
-        if (o->params[i].tensor == t) return &o->params[i];
-    return NULL;
-}
 
 static ebb_status check_param(const ebb_optim *o, const ebb_named_tensor *named)
 {
@@ -47,17 +41,78 @@ static ebb_status check_param(const ebb_optim *o, const ebb_named_tensor *named)
     return EBB_OK;
 }
 
-/* Two parameters may share neither a name (state is kept by name) nor, as two tensors, bytes. */
-static ebb_status check_distinct(const ebb_optim *o, const ebb_named_tensor *named)
+/* The parameters that are trained, each tensor once, in the order given: pointers into the caller's
+ * array. */
+typedef struct chosen {
+    const ebb_named_tensor **at;
+    size_t n;
+} chosen;
+
+static int by_place(const void *a, const void *b)
 {
-    for (int i = 0; i < o->n; i++) {
-        const ebb__param *p = &o->params[i];
-        if (!strcmp(p->name, named->name))
-            return ebb_fail(EBB_EINVAL, "optim: two parameters are named '%s'", named->name);
-        if (ebb_tensor_storage(p->tensor) == ebb_tensor_storage(named->tensor))
+    const ebb_named_tensor *x = *(const ebb_named_tensor *const *)a,
+                           *y = *(const ebb_named_tensor *const *)b;
+    return (x > y) - (x < y);
+}
+
+static int by_storage(const void *a, const void *b)
+{
+    const ebb_named_tensor *x = *(const ebb_named_tensor *const *)a,
+                           *y = *(const ebb_named_tensor *const *)b;
+    uintptr_t s = (uintptr_t)ebb_tensor_storage(x->tensor),
+              t = (uintptr_t)ebb_tensor_storage(y->tensor);
+    return s != t ? (s > t) - (s < t) : by_place(a, b);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const ebb_named_tensor *x = *(const ebb_named_tensor *const *)a,
+                           *y = *(const ebb_named_tensor *const *)b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : by_place(a, b);
+}
+
+static void sort(chosen *c, int (*order)(const void *, const void *))
+{
+    if (c->n > 1) qsort(c->at, c->n, sizeof(const ebb_named_tensor *), order);
+}
+
+/* A tensor listed again (tied weights) is left out; two tensors over the same bytes are refused. */
+static ebb_status drop_repeats(chosen *c)
+{
+    size_t kept = 0;
+    sort(c, by_storage);
+    for (size_t i = 0; i < c->n; i++) {
+        const ebb_named_tensor *before = kept ? c->at[kept - 1] : NULL, *now = c->at[i];
+        if (before && before->tensor == now->tensor) continue;
+        if (before && ebb_tensor_storage(before->tensor) == ebb_tensor_storage(now->tensor))
             return ebb_fail(EBB_EINVAL, "optim: parameters '%s' and '%s' are two tensors over the "
-                            "same bytes; list one of them", p->name, named->name);
+                            "same bytes; list one of them", before->name, now->name);
+        c->at[kept++] = now;
     }
+    c->n = kept;
+    return EBB_OK;
+}
+
+/* State is kept by name. */
+static ebb_status check_names(chosen *c)
+{
+    sort(c, by_name);
+    for (size_t i = 1; i < c->n; i++)
+        if (!strcmp(c->at[i - 1]->name, c->at[i]->name))
+            return ebb_fail(EBB_EINVAL, "optim: two parameters are named '%s'", c->at[i]->name);
+    return EBB_OK;
+}
+
+static ebb_status choose(chosen *c, const ebb_optim *o, const ebb_named_tensor *params, int n)
+{
+    for (int i = 0; i < n; i++) {
+        EBB__TRY(check_param(o, &params[i]));
+        if (ebb_requires_grad(params[i].tensor)) c->at[c->n++] = &params[i];
+    }
+    EBB__TRY(drop_repeats(c));
+    EBB__TRY(check_names(c));
+    sort(c, by_place);
     return EBB_OK;
 }
 
@@ -73,9 +128,6 @@ static ebb_status add_states(ebb_optim *o, ebb__param *p)
 
 static ebb_status add_param(ebb_optim *o, const ebb_named_tensor *named)
 {
-    EBB__TRY(check_param(o, named));
-    if (!ebb_requires_grad(named->tensor) || find_tensor(o, named->tensor)) return EBB_OK;
-    EBB__TRY(check_distinct(o, named));
     ebb__param *p = &o->params[o->n];
     p->name = ebb__strdup(named->name);
     if (!p->name) return EBB_ENOMEM;
@@ -86,12 +138,22 @@ static ebb_status add_param(ebb_optim *o, const ebb_named_tensor *named)
     return add_states(o, p);
 }
 
+static ebb_status add_params(ebb_optim *o, const ebb_named_tensor *params, int n)
+{
+    if (n == 0) return EBB_OK;
+    chosen c = { .at = ebb__malloc((size_t)n * sizeof(const ebb_named_tensor *)) };
+    o->params = ebb__calloc((size_t)n, sizeof *o->params);
+    ebb_status st = c.at && o->params ? choose(&c, o, params, n) : EBB_ENOMEM;
+    for (size_t i = 0; i < c.n && st == EBB_OK; i++) st = add_param(o, c.at[i]);
+    ebb__free(c.at);
+    return st;
+}
+
 static ebb_status fill_in(ebb_optim *o, const ebb_named_tensor *params, int n)
 {
-    o->params = ebb__calloc((size_t)n, sizeof *o->params);
     o->partial_sums = ebb__calloc((size_t)ebb_context_threads(o->ctx), sizeof *o->partial_sums);
-    if (!o->params || !o->partial_sums) return EBB_ENOMEM;
-    for (int i = 0; i < n; i++) EBB__TRY(add_param(o, &params[i]));
+    if (!o->partial_sums) return EBB_ENOMEM;
+    EBB__TRY(add_params(o, params, n));
     EBB__TRY(ebb_zeros(&o->step_tensor, o->ctx, EBB_I64, 0, NULL));
     ebb_tensor_set_category(o->step_tensor, EBB_CAT_OPTIMIZER);
     return EBB_OK;

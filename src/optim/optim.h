@@ -3,6 +3,7 @@
 #define EBB_OPTIM_OPTIM_H
 
 #include <ebb/optim.h>
+#include "core/json.h"
 #include "core/threads.h"
 
 enum { EBB__MAX_STATES = 2, EBB__UPDATE_GRAIN = 16 << 10 };
@@ -49,6 +50,10 @@ struct ebb_optim {
     ebb_tensor *step_tensor;                        /* i64 []: `steps` as files hold it */
     double *partial_sums;                           /* one per thread, for clipping */
 };
+
+/* The tables of keys of the two config objects, for their readers and the test of the JSON Schema. */
+extern const ebb__field ebb__optim_fields[], ebb__schedule_fields[];
+extern const int ebb__n_optim_fields, ebb__n_schedule_fields;
 
 /* EINVAL unless all options are in range; `path` starts the message. */
 EBB_NODISCARD ebb_status ebb__optim_options_check(const ebb_optim_options *options,

@@ -20,7 +20,7 @@ typedef struct optim_config {
 #define FIELD(name, member, ...) \
     { .key = name, .offset = offsetof(optim_config, member), __VA_ARGS__ }
 /* Both optimizers' keys are known whatever the type is, so that one config can vary the type. */
-static const ebb__field fields[] = {
+const ebb__field ebb__optim_fields[] = {
     FIELD("type", kind, .kind = EBB__CHOICE, .choices = kinds),
     FIELD("lr", lr, .kind = EBB__NUMBER, .min = 0, .max = 1e6),
     FIELD("betas", betas, .kind = EBB__PAIR, .min = 0, .max = 1),
@@ -31,6 +31,7 @@ static const ebb__field fields[] = {
     FIELD("nesterov", nesterov, .kind = EBB__BOOL),
 };
 #undef FIELD
+const int ebb__n_optim_fields = sizeof ebb__optim_fields / sizeof ebb__optim_fields[0];
 
 static ebb_status out_of_range(const char *path, const char *key, double value, const char *allowed)
 {
@@ -70,7 +71,7 @@ ebb_status ebb_optim_options_parse(ebb_optim_options *out, const char *json, con
     cJSON *object = NULL;
     ebb_status st = ebb__json_parse(&object, json, strlen(json), path);
     if (st != EBB_OK) return st;
-    st = ebb__json_read(&c, object, path, fields, sizeof fields / sizeof fields[0]);
+    st = ebb__json_read(&c, object, path, ebb__optim_fields, ebb__n_optim_fields);
     cJSON_Delete(object);
     if (st != EBB_OK) return st;
     ebb_optim_options options = {

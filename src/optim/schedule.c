@@ -13,12 +13,13 @@ typedef struct schedule_config { int kind; int64_t warmup; double min_lr; } sche
 
 #define FIELD(name, member, ...) \
     { .key = name, .offset = offsetof(schedule_config, member), __VA_ARGS__ }
-static const ebb__field fields[] = {
+const ebb__field ebb__schedule_fields[] = {
     FIELD("type", kind, .kind = EBB__CHOICE, .choices = kinds),
     FIELD("warmup", warmup, .kind = EBB__INT, .min = 0, .max = 1e12),
     FIELD("min_lr", min_lr, .kind = EBB__NUMBER, .min = 0, .max = 1e6),
 };
 #undef FIELD
+const int ebb__n_schedule_fields = sizeof ebb__schedule_fields / sizeof ebb__schedule_fields[0];
 
 ebb_status ebb_schedule_parse(ebb_schedule *out, const char *json, const char *path)
 {
@@ -26,7 +27,7 @@ ebb_status ebb_schedule_parse(ebb_schedule *out, const char *json, const char *p
     cJSON *object = NULL;
     ebb_status st = ebb__json_parse(&object, json, strlen(json), path);
     if (st != EBB_OK) return st;
-    st = ebb__json_read(&config, object, path, fields, sizeof fields / sizeof fields[0]);
+    st = ebb__json_read(&config, object, path, ebb__schedule_fields, ebb__n_schedule_fields);
     cJSON_Delete(object);
     if (st != EBB_OK) return st;
     *out = (ebb_schedule){ .kind = config.kind, .warmup = config.warmup, .min_lr = config.min_lr };

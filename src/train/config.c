@@ -1,5 +1,7 @@
 #include "train/config.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "alloc/options.h"
@@ -259,6 +261,34 @@ static ebb_status read_root(ebb_config *config)
     return read_memory(config);
 }
 
+/* Numbers beyond a double's range are infinite here, and would be printed as null. */
+static ebb_status check_finite(const cJSON *item, const char *path)
+{
+    char name[512];
+    int index = 0;
+    if (cJSON_IsNumber(item) && !isfinite(item->valuedouble))
+        return ebb_fail(EBB_EINVAL, "%s: the number is too large", path);
+    for (const cJSON *child = item->child; child; child = child->next) {
+        if (cJSON_IsArray(item))
+            snprintf(name, sizeof(name), "%s[%d]", path, index++);
+        else
+            snprintf(name, sizeof(name), "%s%s%s", path, *path ? "." : "", child->string);
+        EBB_TRY(check_finite(child, name));
+    }
+    return EBB_OK;
+}
+
+/* The path stands in front of what is wrong, as for every other value of a config. */
+static ebb_status apply_set(cJSON *root, const char *set)
+{
+    char reason[512];
+    ebb_status st = ebb__json_set(root, set);
+    int path = (int)strcspn(set, "=");
+    if (st == EBB_OK || st == EBB_ENOMEM || set[path] == '\0') return st;
+    snprintf(reason, sizeof(reason), "%s", ebb_message());
+    return ebb_fail(st, "%.*s: %s", path, set, reason);
+}
+
 /* Takes `root` and `folder` over, on errors too. */
 static ebb_status make(ebb_config **out, cJSON *root, char *folder, const char *const sets[],
                        int n_sets)
@@ -272,7 +302,8 @@ static ebb_status make(ebb_config **out, cJSON *root, char *folder, const char *
     config->root = root;
     config->folder = folder;
     ebb_status st = root && folder ? EBB_OK : ebb_fail(EBB_ENOMEM, "config: out of memory");
-    for (int i = 0; i < n_sets && st == EBB_OK; i++) st = ebb__json_set(root, sets[i]);
+    for (int i = 0; i < n_sets && st == EBB_OK; i++) st = apply_set(root, sets[i]);
+    if (st == EBB_OK) st = check_finite(root, "");
     if (st == EBB_OK) st = read_root(config);
     if (st == EBB_OK)
         *out = config;
