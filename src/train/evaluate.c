@@ -73,11 +73,16 @@ static ebb_status eval_batch(ebb__run *run, ebb__mean *loss, answers *a, int64_t
     EBB_TRY(ebb_loader_next(run->eval, &inputs, &targets, n_items, &n_targets));
     *more = *n_items > 0;
     if (!*more) return EBB_OK;
-    EBB_TRY(ebb_model_logits(&logits, run->model, inputs));
-    EBB_TRY(ebb_cross_entropy(&batch_loss, logits, targets, 0));
+    if (run->info.tokens) { /* logits may never exist as a whole */
+        EBB_TRY(ebb_model_loss(&batch_loss, run->model, inputs, targets, 0));
+    } else {
+        EBB_TRY(ebb_model_logits(&logits, run->model, inputs));
+        EBB_TRY(ebb_cross_entropy(&batch_loss, logits, targets, 0));
+        EBB_TRY(answers_add(a, logits, targets));
+    }
     EBB_TRY(ebb_item(batch_loss, &value));
     ebb__mean_add(loss, value, (double)n_targets);
-    return answers_add(a, logits, targets);
+    return EBB_OK;
 }
 
 static void tell_progress(const ebb__run *run, int64_t done, const ebb__mean *loss)

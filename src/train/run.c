@@ -85,6 +85,7 @@ static ebb_status open_run(ebb__run *run, const ebb_config *config, const ebb_tr
     if (use == POOL_PLANNED) EBB_TRY(ebb__offset_plan_follow(run, device));
     EBB_TRY(ebb_model_new(&run->model, run->ctx, config->model_json, ebb__config_dtype(config),
                           (uint64_t)config->top.seed));
+    EBB_TRY(ebb_model_set_loss_chunks(run->model, config->train.loss_chunks));
     return ebb_model_set_checkpoint(run->model, config->ranges, config->n_ranges);
 }
 
@@ -210,6 +211,7 @@ ebb_status ebb__run_open_training(ebb__run *run)
     EBB_TRY(open_loader(&run->train, run, false, group_of_step(run, run->first_step).first));
     if (run->options->hash_gradients && !run->dry)
         EBB_TRY(ebb__gradient_hash_new(&run->hash, run->model));
+    if (run->config->train.fuse_optimizer) EBB_TRY(ebb__fused_open(run));
     run->step_ms = ebb__malloc(EBB__STEP_MS_RING * sizeof(*run->step_ms));
     if (!run->step_ms) return EBB_ENOMEM;
     return open_folder(run);
