@@ -1,4 +1,4 @@
-/* train.fuse_optimizer and train.loss_chunks: what they save, and that they change nothing else. */
+/* Step options that save memory: how much, and that they change nothing else. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -228,4 +228,22 @@ Test(chunks, save_the_logits_and_their_gradient)
     snprintf(sets, sizeof(sets), "%s train.loss_chunks=8", large);
     size_t whole = estimated_peak(SMALL_GPT, large), parts = estimated_peak(SMALL_GPT, sets);
     cr_assert_leq(parts + 400000, whole, "%zu and %zu", parts, whole);
+}
+
+/* ---- the input batch ------------------------------------------------------------------------ */
+
+/* Without prefetch the batch goes when no node reads it any more; with it the ring holds it. */
+Test(input, goes_after_forward_where_the_first_layer_is_frozen)
+{
+    static const char mlp[] =
+        "{\"model\":{\"type\":\"mlp\",\"input\":2000,\"hidden\":[2000,2000],\"output\":4},"
+        "\"data\":{\"type\":\"synthetic\",\"items\":128},\"train\":{\"steps\":2,\"batch\":64}}";
+    const size_t batch = 64 * 2000 * sizeof(float);
+    const char *const frozen = "model.frozen=[\"layers.0.*\"] ";
+    char sets[2][128];
+    for (int i = 0; i < 2; i++) snprintf(sets[i], sizeof(sets[i]), "%sdata.prefetch=%d", frozen, i);
+    size_t apart = estimated_peak(mlp, sets[1]) - estimated_peak(mlp, sets[0]);
+    cr_assert(apart >= 2 * batch && apart < 2 * batch + 4096, "%zu bytes, two batches are %zu", apart, 2 * batch);
+    apart = estimated_peak(mlp, "data.prefetch=1") - estimated_peak(mlp, "data.prefetch=0");
+    cr_assert(apart >= batch && apart < batch + 4096, "%zu bytes, a batch is %zu", apart, batch);
 }
