@@ -1,5 +1,9 @@
 #include <ebb/report.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/json_scan.h"
 
 char *ebb_time_format(double seconds, char *buf, size_t buf_bytes)
 {
@@ -29,4 +33,18 @@ char *ebb_count_format(double count, char *buf, size_t buf_bytes)
     int digits = unit == 0 || count >= 99.95 ? 0 : count >= 9.995 ? 1 : 2;
     snprintf(buf, buf_bytes, "%.*f%s", digits, count, units[unit]);
     return buf;
+}
+
+char *ebb_utf8_text(const void *bytes, size_t n)
+{
+    const char *from = bytes;
+    char *text = n < SIZE_MAX / 3 ? malloc(3 * n + 1) : NULL, *to = text;
+    for (size_t at = 0; text && at < n;) {
+        size_t length = from[at] ? (size_t)ebb__utf8_length(from, n, at) : 0;
+        memcpy(to, length ? from + at : "\xEF\xBF\xBD", length ? length : 3);
+        to += length ? length : 3;
+        at += length ? length : 1;
+    }
+    if (text) *to = '\0';
+    return text;
 }

@@ -142,11 +142,6 @@ ebb_status ebb__run_evaluate(ebb__run *run)
 
 static ebb_status evaluate_run(ebb__run *run, const char *run_dir)
 {
-    char path[1024];
-    int n = snprintf(path, sizeof(path), "%s/weights.safetensors", run_dir);
-    if (n < 0 || (size_t)n >= sizeof(path))
-        return ebb_fail(EBB_EINVAL, "%s: too long a path", run_dir);
-    EBB_TRY(ebb_model_load(run->model, path));
     EBB_TRY(ebb__run_open_data(run));
     if (!run->eval) return ebb_fail(EBB_EINVAL, "%s: its data has no evaluation split", run_dir);
     return ebb__run_evaluate(run);
@@ -155,14 +150,9 @@ static ebb_status evaluate_run(ebb__run *run, const char *run_dir)
 ebb_status ebb_evaluate(ebb_train_result *result, const char *run_dir,
                         const ebb_train_options *options)
 {
-    char path[1024];
-    int n = snprintf(path, sizeof(path), "%s/config.json", run_dir);
-    if (n < 0 || (size_t)n >= sizeof(path))
-        return ebb_fail(EBB_EINVAL, "%s: too long a path", run_dir);
     ebb_config *config = NULL;
-    EBB_TRY(ebb_config_load(&config, path, NULL, 0));
     ebb__run run = { 0 };
-    ebb_status st = ebb__run_open(&run, config, options, options ? options->device : NULL);
+    ebb_status st = ebb__run_open_trained(&run, &config, run_dir, options);
     if (st == EBB_OK) st = evaluate_run(&run, run_dir);
     if (st == EBB_OK) {
         ebb__run_result(result, &run);

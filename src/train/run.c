@@ -107,6 +107,26 @@ ebb_status ebb__run_open_recorded(ebb__run *run, const ebb_config *config, const
     return open_run(run, config, options, device, POOL_RECORDED);
 }
 
+/* ---- a run folder ------------------------------------------------------------------------- */
+
+static ebb_status join_path(char *out, size_t bytes, const char *folder, const char *name)
+{
+    int n = snprintf(out, bytes, "%s/%s", folder, name);
+    if (n < 0 || (size_t)n >= bytes) return ebb_fail(EBB_EINVAL, "%s: too long a path", folder);
+    return EBB_OK;
+}
+
+ebb_status ebb__run_open_trained(ebb__run *run, ebb_config **config, const char *run_dir,
+                                 const ebb_train_options *options)
+{
+    char path[1024];
+    EBB_TRY(join_path(path, sizeof(path), run_dir, "config.json"));
+    EBB_TRY(ebb_config_load(config, path, NULL, 0));
+    EBB_TRY(ebb__run_open(run, *config, options, options ? options->device : NULL));
+    EBB_TRY(join_path(path, sizeof(path), run_dir, "weights.safetensors"));
+    return ebb_model_load(run->model, path);
+}
+
 /* ---- data --------------------------------------------------------------------------------- */
 
 static ebb_status open_loader(ebb_loader **out, ebb__run *run, bool eval, int64_t first_batch)
@@ -141,13 +161,6 @@ static ebb__group group_of_step(const ebb__run *run, int64_t step)
 {
     const ebb__train_keys *t = &run->config->train;
     return ebb__group_at(step, run->info.n_train, t->batch, t->accumulate);
-}
-
-static ebb_status join_path(char *out, size_t bytes, const char *folder, const char *name)
-{
-    int n = snprintf(out, bytes, "%s/%s", folder, name);
-    if (n < 0 || (size_t)n >= bytes) return ebb_fail(EBB_EINVAL, "%s: too long a path", folder);
-    return EBB_OK;
 }
 
 static ebb_status check_state(const ebb__run *run, const ebb__run_state *state, const char *dir)

@@ -145,6 +145,9 @@ EBB_NODISCARD ebb_status ebb__run_open_recorded(ebb__run *run, const ebb_config 
                                                 const ebb_train_options *options, const char *device);
 EBB_NODISCARD ebb_status ebb__run_open(ebb__run *run, const ebb_config *config,
                                        const ebb_train_options *options, const char *device);
+/* As ebb__run_open(), with a run folder's config and weights; ebb_config_free() must follow too. */
+EBB_NODISCARD ebb_status ebb__run_open_trained(ebb__run *run, ebb_config **config, const char *run_dir,
+                                               const ebb_train_options *options);
 EBB_NODISCARD ebb_status ebb__run_open_data(ebb__run *run); /* dataset and evaluation loader */
 EBB_NODISCARD ebb_status
 ebb__run_open_training(ebb__run *run); /* optimizer, loader, resume, folder */
