@@ -10,9 +10,9 @@
 static int report_json(const cli_args *args, const char *text, size_t bytes, size_t prompt_bytes)
 {
     cli_json json = cli_json_begin();
-    char *readable = ebb_utf8_text(text, bytes);
+    char *readable = malloc(3 * bytes + 1);
     if (!readable) json.failed = true;
-    cli_put_text(&json, NULL, "text", readable ? readable : "");
+    cli_put_text(&json, NULL, "text", readable ? ebb_utf8_text(readable, text, bytes) : "");
     free(readable);
     cJSON *tokens = cli_put_array(&json, NULL, "tokens");
     for (size_t i = prompt_bytes; i < bytes; i++)

@@ -1,6 +1,5 @@
 #include <ebb/report.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/json_scan.h"
@@ -35,16 +34,16 @@ char *ebb_count_format(double count, char *buf, size_t buf_bytes)
     return buf;
 }
 
-char *ebb_utf8_text(const void *bytes, size_t n)
+char *ebb_utf8_text(char *buf, const void *bytes, size_t n)
 {
     const char *from = bytes;
-    char *text = n < SIZE_MAX / 3 ? malloc(3 * n + 1) : NULL, *to = text;
-    for (size_t at = 0; text && at < n;) {
+    char *to = buf;
+    for (size_t at = 0; at < n;) {
         size_t length = from[at] ? (size_t)ebb__utf8_length(from, n, at) : 0;
         memcpy(to, length ? from + at : "\xEF\xBF\xBD", length ? length : 3);
         to += length ? length : 3;
         at += length ? length : 1;
     }
-    if (text) *to = '\0';
-    return text;
+    *to = '\0';
+    return buf;
 }
