@@ -86,6 +86,7 @@ static void fill_slots(value *v)
         slot->state = EBB_SLOT_REFILLED;
         slot->storage = v->storage;
         slot->offset = v->offset;
+        slot->version = v->storage->version;
         ebb__storage_retain(v->storage);
         ebb__storage_count_refilled(v->storage, 1);
     }

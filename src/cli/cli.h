@@ -26,8 +26,10 @@ typedef struct cli_args {
     int64_t threads;
     bool json, quiet, help, saved;
     /* options of some commands; NULL or 0 where not given */
-    const char *out, *resume, *vary, *weights, *batch, *prompt, *temperature, *seed;
-    int64_t steps, tokens;
+    const char *out, *resume, *vary, *weights, *batch, *html, *snapshot, *perfetto, *against;
+    const char *prompt, *temperature, *seed;
+    int64_t steps, from, events, tokens;
+    bool compare, memory_summary;
 } cli_args;
 
 typedef enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_COUNT, CLI_SET } cli_kind;
@@ -49,7 +51,7 @@ typedef struct cli_command {
     int (*run)(const cli_args *args); /* returns the exit status */
 } cli_command;
 
-extern const cli_command cli_train, cli_compare, cli_estimate, cli_grads, cli_eval, cli_sample,
+extern const cli_command cli_train, cli_compare, cli_estimate, cli_trace, cli_grads, cli_eval, cli_sample,
     cli_gradcheck, cli_info;
 extern const cli_command *const cli_commands[];
 extern const int cli_n_commands;

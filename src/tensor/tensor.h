@@ -18,6 +18,8 @@ struct ebb_storage {
     uint32_t version;
     ebb_category base;       /* what it is when nothing saves it */
     int kept, refilled;      /* saved slots of live nodes that hold it */
+    uint64_t id;             /* by order of creation, among tensors' ids */
+    bool replayed;           /* a segment or recipe may make these bytes again, as they were made */
 };
 
 /* How a tensor's bytes can be made again: value `value` of `segment`; see checkpoint/segment.h. */

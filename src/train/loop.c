@@ -10,6 +10,13 @@ typedef struct step_report {
     double loss, lr, grad_norm, ms;
 } step_report;
 
+/* Calls the observer, where there is one that wants to hear of `event`. */
+#define TELL(run, event, ...)                                                                      \
+    ((run)->options->observer && (run)->options->observer->event                                   \
+         ? (run)->options->observer->event((run)->options->observer->user, (run)->ctx,             \
+                                           ##__VA_ARGS__)                                          \
+         : EBB_OK)
+
 /* ---- one optimizer step ------------------------------------------------------------------- */
 
 /* Forward and backward of the group's micro-batch number `index`; adds its part of the group's loss. */
@@ -24,6 +31,7 @@ static ebb_status micro_step(ebb__run *run, const ebb__group *group, int64_t ind
     EBB_TRY(ebb_model_loss(&loss, run->model, inputs, targets, normalizer));
     ebb_loader_release(run->train);
     if (run->options->on_forward) run->options->on_forward(run->options->user, run->ctx);
+    EBB_TRY(TELL(run, on_backward));
     bool fused = run->config->train.fuse_optimizer && index == group->n - 1;
     EBB_TRY(fused ? ebb__fused_backward(run, loss, report->lr) : ebb_backward(loss));
     EBB_TRY(ebb_item(loss, &value));
@@ -147,7 +155,7 @@ static void tell_progress(ebb__run *run, int64_t step, const step_report *r,
 bool ebb__eval_due(const ebb__run *run, int64_t step)
 {
     int64_t every = run->config->train.eval_every;
-    if (!run->eval) return false;
+    if (!run->eval || run->options->skip_eval) return false;
     return step == run->steps - 1 || (every > 0 && (step + 1) % every == 0);
 }
 
@@ -192,12 +200,14 @@ static ebb_status run_step(ebb__run *run, int64_t step, double started_ms)
     const ebb__train_keys *t = &run->config->train;
     ebb__group group = ebb__group_at(step, run->info.n_train, t->batch, t->accumulate);
     step_report report;
+    EBB_TRY(TELL(run, on_step_begin, step + 1));
     mark_unit(run, group.epoch_end ? "last_group" : "group");
     uint64_t before = run->cut_short ? ebb__pool_fingerprint(ebb__context_pool(run->ctx)) : 0;
     EBB_TRY(measured_group(run, step, &group, &report));
     ebb__note_unit(run, group.epoch_end ? EBB__UNIT_LAST_GROUP : EBB__UNIT_GROUP, before);
     EBB_TRY(write_metrics(run, step, &report));
     tell_progress(run, step, &report, &group, started_ms);
+    EBB_TRY(TELL(run, on_step_end, step + 1));
     if (ebb__eval_due(run, step)) {
         mark_unit(run, "eval");
         before = run->cut_short ? ebb__pool_fingerprint(ebb__context_pool(run->ctx)) : 0;
@@ -226,7 +236,7 @@ ebb_status ebb__train_steps(ebb__run *run)
         if (run->options->stop && run->options->stop(run->options->user)) run->steps = step + 1;
         EBB_TRY(run_step(run, step, started_ms));
     }
-    return EBB_OK;
+    return TELL(run, on_end);
 }
 
 ebb_status ebb_train(ebb_train_result *result, const ebb_config *config,
