@@ -62,7 +62,8 @@ typedef struct ebb_hook {
      * tensor of the same shape and dtype.  Runs in order of registration.  `t` is the leaf; NULL for
      * a result, whose last handle may be gone by then. */
     ebb_status (*on_grad)(void *user, ebb_tensor *t, ebb_tensor **grad);
-    /* On a leaf, after this backward's last contribution is in ebb_grad(leaf).  May drop it. */
+    /* On a leaf, after this backward's last contribution is in ebb_grad(leaf), when no node of it reads
+     * the leaf any more.  May drop the gradient and change the leaf. */
     ebb_status (*on_accumulated)(void *user, ebb_tensor *leaf);
     void (*visit)(void *user, ebb_visitor *visitor); /* NULL: holds no tensors */
     void (*free)(void *user);                        /* NULL: nothing to free */

@@ -99,6 +99,10 @@ EBB_API void ebb_loader_free(ebb_loader *loader); /* joins its threads; NULL is 
 EBB_API EBB_NODISCARD ebb_status ebb_loader_next(ebb_loader *loader, ebb_tensor **inputs,
                                                  ebb_tensor **targets, int64_t *n_items,
                                                  int64_t *n_targets);
+/* The caller needs the batch no more, though a graph may.  With prefetch 0, where no other batch waits
+ * for the ring, its bytes then go as soon as no saved slot reads them, and ebb_loader_next() allocates
+ * the next batch's; otherwise the ring keeps them for the next batch. */
+EBB_API void ebb_loader_release(ebb_loader *loader);
 /* Evaluation: to the start of the pass.  Training loaders stay where they are. */
 EBB_API void ebb_loader_rewind(ebb_loader *loader);
 /* Moves on by n batches without loading them (a dry run skips what repeats). */

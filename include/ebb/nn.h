@@ -42,6 +42,9 @@ typedef struct ebb_block_range { int first, last; } ebb_block_range;
 EBB_API EBB_NODISCARD ebb_status ebb_checkpoint_parse(ebb_block_range *ranges, int *n_ranges, int blocks,
                                                       const char *json, const char *path);
 EBB_API EBB_NODISCARD ebb_status ebb_model_set_checkpoint(ebb_model *model, const ebb_block_range *ranges, int n);
+/* More than 1: ebb_model_loss() takes head and cross-entropy in so many parts (see
+ * ebb_linear_cross_entropy()).  Errors: EUNSUPPORTED for an mlp. */
+EBB_API EBB_NODISCARD ebb_status ebb_model_set_loss_chunks(ebb_model *model, int64_t chunks);
 EBB_API void ebb_model_train_mode(ebb_model *model, bool on); /* dropout on or off */
 
 /* -> logits [B, T, V] or [B, out]. */

@@ -116,6 +116,11 @@ enum { EBB_IGNORE = -1 };
  * targets); 0: by the number of targets that count (0 of them: loss 0, zero gradient). */
 EBB_API EBB_NODISCARD ebb_status ebb_cross_entropy(ebb_tensor **out, ebb_tensor *logits, ebb_tensor *targets,
                                                    double normalizer);
+/* ebb_cross_entropy(hidden weight^T, targets): hidden [..., C], weight [V, C].  Logits are made for one of
+ * `chunks` (from 1) parts of the rows at a time, again in backward, so that they never exist as a whole,
+ * nor does their gradient.  The number of chunks changes rounding. */
+EBB_API EBB_NODISCARD ebb_status ebb_linear_cross_entropy(ebb_tensor **out, ebb_tensor *hidden, ebb_tensor *weight,
+                                                          ebb_tensor *targets, double normalizer, int64_t chunks);
 /* mean((a - b)^2) */
 EBB_BINARY(ebb_mse);
 

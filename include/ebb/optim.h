@@ -36,6 +36,13 @@ EBB_API void ebb_optim_free(ebb_optim *optim);
  * alone).  Gradients are not dropped.  Errors: ESTATE while ebb_gradients_valid() is false.
  * Phase: optimizer; bumps versions; no pool allocation. */
 EBB_API EBB_NODISCARD ebb_status ebb_optim_step(ebb_optim *optim, double lr);
+/* The same in parts, for gradients that are consumed one by one, say from an on_accumulated hook:
+ * begin counts the step and fixes its numbers, ebb_optim_step_one() updates one parameter (one that is
+ * not listed, or has no gradient, is left alone).  Weights are those of ebb_optim_step(), bit for bit.
+ * A backward that fails after its first update cannot be undone or done again: some parameters are of
+ * the new step, the others of the old one.  Errors of begin: as above. */
+EBB_API EBB_NODISCARD ebb_status ebb_optim_step_begin(ebb_optim *optim, double lr);
+EBB_API void ebb_optim_step_one(ebb_optim *optim, ebb_tensor *param);
 EBB_API void ebb_optim_drop_grads(ebb_optim *optim);
 EBB_API int64_t ebb_optim_steps(const ebb_optim *optim);
 /* Global L2 norm over all gradients (each parameter once); scales them down to max_norm where it is

@@ -35,6 +35,10 @@ EBB_API char *ebb_time_format(double seconds, char *buf, size_t buf_bytes);
 /* "950", "12.3 k", "4.56 M"; returns buf. */
 EBB_API char *ebb_count_format(double count, char *buf, size_t buf_bytes);
 
+/* A copy that is UTF-8 without zeros: what is not becomes U+FFFD, byte by byte.  buf has room for
+ * 3 n + 1 bytes; returns buf. */
+EBB_API char *ebb_utf8_text(char *buf, const void *bytes, size_t n);
+
 /* ---- the progress line ------------------------------------------------------------------- */
 
 typedef struct ebb_progress_line {

@@ -82,6 +82,20 @@ EBB_API EBB_NODISCARD ebb_status ebb_grads(double *loss, size_t *peak_allocated_
 /* Evaluates a run folder's weights on its evaluation data. */
 EBB_API EBB_NODISCARD ebb_status ebb_evaluate(ebb_train_result *result, const char *run_dir, const ebb_train_options *options);
 
+typedef struct ebb_sample_options {
+    size_t struct_bytes;
+    const char *device;        /* as above */
+    int threads;
+    const char *prompt;        /* prompt_bytes of it, from 1 */
+    size_t prompt_bytes;
+    int64_t tokens;            /* how many to draw */
+    double temperature;        /* divides the logits; 0: always the likeliest */
+    uint64_t seed;             /* of the draws */
+} ebb_sample_options;
+/* Draws the bytes that follow a prompt from a run folder's gpt, whose tokens are bytes; each from one
+ * forward over the last `context` of them.  `out` has room for options->tokens bytes. */
+EBB_API EBB_NODISCARD ebb_status ebb_sample(unsigned char *out, const char *run_dir, const ebb_sample_options *options);
+
 /* ---- finite differences ------------------------------------------------------------------ */
 typedef struct ebb_gradcheck_result {
     const char *op, *op_case;

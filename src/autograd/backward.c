@@ -192,8 +192,8 @@ static ebb_status walk_node(ebb__walk *w, ebb_node *node)
     if (!w->options.retain_graph) ebb__node_release_slots(node, w->number);
     else
         for (int k = 0; k < node->n_slots; k++) ebb__slot_unfill(&node->slots[k]);
-    if (!(reached && node->wanted)) return ebb__gradient_skip(w, node);
-    return EBB_OK;
+    if (!(reached && node->wanted)) ebb__gradient_skip(node);
+    return ebb__gradient_complete(w, node);
 }
 
 static ebb_status walk(ebb__walk *w)

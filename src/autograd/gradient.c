@@ -11,6 +11,8 @@
 #include "autograd/hooks.h"
 #include "autograd/saver.h"
 
+enum { COMPLETE = -1 }; /* a leaf's `uses` once its last contribution was dealt with */
+
 /* ---- where gradients gather --------------------------------------------------------------- */
 
 /* Leaves accumulate directly, unless a hook or a target wants this backward's gradient apart. */
@@ -106,27 +108,36 @@ static ebb_status leaf_complete(ebb__walk *w, ebb_tensor *leaf)
     return leaf->grad ? ebb__hooks_run_accumulated(leaf->hooks, leaf) : EBB_OK;
 }
 
-static ebb_status leaf_used(ebb__walk *w, ebb_tensor *leaf)
+/* Once per leaf: a node may read it twice. */
+static ebb_status complete_if_last(ebb__walk *w, ebb_tensor *leaf)
 {
-    return --leaf->uses == 0 ? leaf_complete(w, leaf) : EBB_OK;
+    if (!leaf || leaf->uses != 0) return EBB_OK;
+    leaf->uses = COMPLETE;
+    return leaf_complete(w, leaf);
 }
 
-ebb_status ebb__gradient_skip(ebb__walk *w, const ebb_node *node)
+void ebb__gradient_skip(const ebb_node *node)
+{
+    for (int i = 0; i < node->record->n_in; i++)
+        if (node->edges[i].leaf) node->edges[i].leaf->uses--;
+}
+
+ebb_status ebb__gradient_complete(ebb__walk *w, const ebb_node *node)
 {
     ebb_status st = EBB_OK;
-    for (int i = 0; i < node->record->n_in && st == EBB_OK; i++)
-        if (node->edges[i].leaf) st = leaf_used(w, node->edges[i].leaf);
+    for (int i = node->record->n_in - 1; i >= 0 && st == EBB_OK; i--)
+        st = complete_if_last(w, node->edges[i].leaf);
     return st;
 }
 
 ebb_status ebb__gradient_finish(ebb__walk *w)
 {
     ebb_status st = EBB_OK;
-    for (size_t at = 0; at < w->n_leaves && st == EBB_OK; at++)
-        if (w->leaves[at]->uses > 0) {
-            w->leaves[at]->uses = 0;
-            st = leaf_complete(w, w->leaves[at]);
-        }
+    for (size_t at = 0; at < w->n_leaves && st == EBB_OK; at++) {
+        ebb_tensor *leaf = w->leaves[at];
+        if (leaf->uses > 0) leaf->uses = 0;
+        st = complete_if_last(w, leaf);
+    }
     return st;
 }
 
@@ -154,7 +165,8 @@ ebb_status ebb__gradient_add(ebb__walk *w, const ebb__edge *edge, ebb_tensor **g
         ebb__arg_add(w->ctx, &to, &from);
         ebb__storage_bump((*place)->storage);
     }
-    return edge->leaf ? leaf_used(w, edge->leaf) : EBB_OK;
+    if (edge->leaf) edge->leaf->uses--;
+    return EBB_OK;
 }
 
 /* ---- one node ----------------------------------------------------------------------------- */
@@ -298,7 +310,8 @@ static ebb_status settle(node_run *r, int i)
     ebb_tensor **place = place_of(r->w, edge);
     if (r->fresh[i]) return ebb__gradient_add(r->w, edge, &r->fresh[i]);
     ebb__storage_bump((*place)->storage);
-    return edge->leaf ? leaf_used(r->w, edge->leaf) : EBB_OK;
+    if (edge->leaf) edge->leaf->uses--;
+    return EBB_OK;
 }
 
 static ebb_status run_group(node_run *r, const group *g)

@@ -19,10 +19,13 @@ typedef struct ebb__walk {
 
 /* Computes the wanted gradients of one node from node->pending and hands them on. */
 EBB_NODISCARD ebb_status ebb__node_backward(ebb__walk *w, ebb_node *node);
-/* Adds a whole gradient at `edge`; *grad may be taken over. */
+/* Adds a whole gradient at `edge`; *grad may be taken over.  A leaf is not completed by it. */
 EBB_NODISCARD ebb_status ebb__gradient_add(ebb__walk *w, const ebb__edge *edge, ebb_tensor **grad);
 /* The node gave no gradients: its leaves wait for one contribution less. */
-EBB_NODISCARD ebb_status ebb__gradient_skip(ebb__walk *w, const ebb_node *node);
+void ebb__gradient_skip(const ebb_node *node);
+/* After the node: runs the hooks of those of its leaves whose last contribution has come.  Not
+ * earlier: a hook may change the leaf, whose bytes the node's other gradients read. */
+EBB_NODISCARD ebb_status ebb__gradient_complete(ebb__walk *w, const ebb_node *node);
 /* After the walk: leaves whose last contribution never came. */
 EBB_NODISCARD ebb_status ebb__gradient_finish(ebb__walk *w);
 

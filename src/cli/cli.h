@@ -27,7 +27,8 @@ typedef struct cli_args {
     bool json, quiet, help, saved;
     /* options of some commands; NULL or 0 where not given */
     const char *out, *resume, *vary, *weights, *batch, *html, *snapshot, *perfetto, *against;
-    int64_t steps, from, events;
+    const char *prompt, *temperature, *seed;
+    int64_t steps, from, events, tokens;
     bool compare, memory_summary;
 } cli_args;
 
@@ -50,7 +51,7 @@ typedef struct cli_command {
     int (*run)(const cli_args *args); /* returns the exit status */
 } cli_command;
 
-extern const cli_command cli_train, cli_compare, cli_estimate, cli_trace, cli_grads, cli_eval,
+extern const cli_command cli_train, cli_compare, cli_estimate, cli_trace, cli_grads, cli_eval, cli_sample,
     cli_gradcheck, cli_info;
 extern const cli_command *const cli_commands[];
 extern const int cli_n_commands;

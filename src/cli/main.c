@@ -4,8 +4,9 @@
 
 #include "cli.h"
 
-const cli_command *const cli_commands[] = { &cli_train, &cli_compare, &cli_estimate,  &cli_trace,
-                                            &cli_grads, &cli_eval,    &cli_gradcheck, &cli_info };
+const cli_command *const cli_commands[] = { &cli_train, &cli_compare, &cli_estimate,
+                                            &cli_trace, &cli_grads,   &cli_eval,
+                                            &cli_sample, &cli_gradcheck, &cli_info };
 const int cli_n_commands = sizeof(cli_commands) / sizeof(cli_commands[0]);
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

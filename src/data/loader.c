@@ -101,7 +101,8 @@ static void fill(const ebb_loader *l, slot *s)
 static bool can_fill(const ebb_loader *l)
 {
     int64_t limit = l->position - (l->held ? 1 : 0) + l->n_slots;
-    return !l->paused && l->next_fill < limit && (!l->options.eval || l->next_fill < l->n_batches);
+    return !l->paused && l->next_fill < limit && (!l->options.eval || l->next_fill < l->n_batches) &&
+           l->slots[l->next_fill % l->n_slots].inputs; /* released: made again by the compute thread */
 }
 
 static void *worker(void *loader)
@@ -138,7 +139,15 @@ static ebb_status first_rows(ebb_tensor **out, const ebb_tensor *t, int64_t rows
     return ebb__tensor_over(out, ebb_tensor_storage(t), &shape, 0);
 }
 
-static ebb_status slot_new(slot *s, const ebb_loader *l)
+static void drop_tensors(slot *s)
+{
+    ebb_drop(&s->part_inputs);
+    ebb_drop(&s->part_targets);
+    ebb_drop(&s->inputs);
+    ebb_drop(&s->targets);
+}
+
+static ebb_status make_tensors(slot *s, const ebb_loader *l)
 {
     const ebb_dataset_info *info = &l->data->info;
     int64_t dims[2] = { l->options.batch, info->width };
@@ -151,6 +160,12 @@ static ebb_status slot_new(slot *s, const ebb_loader *l)
         EBB__TRY(first_rows(&s->part_inputs, s->inputs, last));
         EBB__TRY(first_rows(&s->part_targets, s->targets, last));
     }
+    return EBB_OK;
+}
+
+static ebb_status slot_new(slot *s, const ebb_loader *l)
+{
+    EBB__TRY(make_tensors(s, l));
     if (l->dry) return EBB_OK;
     size_t bytes;
     if (!ebb__mul_size(&bytes, (size_t)l->options.batch, sizeof *s->items))
@@ -258,10 +273,7 @@ void ebb_loader_free(ebb_loader *loader)
     stop_threads(loader);
     for (int i = 0; loader->slots && i < loader->n_slots; i++) {
         slot *s = &loader->slots[i];
-        ebb_drop(&s->part_inputs);
-        ebb_drop(&s->part_targets);
-        ebb_drop(&s->inputs);
-        ebb_drop(&s->targets);
+        drop_tensors(s);
         ebb__free(s->items);
     }
     ebb__free(loader->slots);
@@ -277,10 +289,31 @@ static void give_back(ebb_loader *l)
 {
     if (!l->held) return;
     l->held->ready = false;
-    ebb__storage_bump(ebb_tensor_storage(l->held->inputs));
-    ebb__storage_bump(ebb_tensor_storage(l->held->targets));
+    if (l->held->inputs) {
+        ebb__storage_bump(ebb_tensor_storage(l->held->inputs));
+        ebb__storage_bump(ebb_tensor_storage(l->held->targets));
+    }
     l->held = NULL;
     pthread_cond_broadcast(&l->work);
+}
+
+void ebb_loader_release(ebb_loader *loader)
+{
+    pthread_mutex_lock(&loader->lock);
+    if (loader->held && loader->n_slots == 1) drop_tensors(loader->held);
+    pthread_mutex_unlock(&loader->lock);
+}
+
+/* Makes again what was released: by the compute thread, so that it has its place in program order.
+ * Under the lock. */
+static ebb_status make_again(ebb_loader *l)
+{
+    slot *s = &l->slots[0];
+    if (s->inputs) return EBB_OK;
+    ebb_status st = make_tensors(s, l);
+    if (st != EBB_OK) drop_tensors(s);
+    pthread_cond_broadcast(&l->work);
+    return st;
 }
 
 /* Waits for batch `position`, or makes it where there are no workers.  Under the lock. */
@@ -305,13 +338,15 @@ ebb_status ebb_loader_next(ebb_loader *loader, ebb_tensor **inputs, ebb_tensor *
     *n_items = *n_targets = 0;
     pthread_mutex_lock(&l->lock);
     give_back(l);
-    slot *s = l->options.eval && l->position >= l->n_batches ? NULL : obtain(l);
+    ebb_status made = make_again(l);
+    bool over = l->options.eval && l->position >= l->n_batches;
+    slot *s = made != EBB_OK || over ? NULL : obtain(l);
     if (s && s->status == EBB_OK) {
         l->held = s;
         l->position++;
     }
     pthread_mutex_unlock(&l->lock);
-    if (!s) return EBB_OK;
+    if (!s) return made;
     /* A batch that failed stays in its slot: asking again gives the same error. */
     if (s->status != EBB_OK) return ebb_fail(s->status, "%s", s->message);
     bool whole = s->n_items == l->options.batch;

@@ -273,6 +273,15 @@ static ebb_status leave(ebb_tensor **logits, const ebb_model *model, ebb_tensor 
     return ebb_linear(logits, *logits, w->head ? w->head : w->tokens, NULL); /* [B, T, V] */
 }
 
+static ebb_status loss(ebb_tensor **out, const ebb_model *model, ebb_tensor *x, /* [B, T, C] */
+                       ebb_tensor *targets, double normalizer)
+{
+    const gpt_weights *w = model->weights;
+    EBB_TRY(normalize(out, &model->config.gpt, x, &w->norm)); /* x may be gone from here on */
+    return ebb_linear_cross_entropy(out, *out, w->head ? w->head : w->tokens, targets, normalizer,
+                                    model->loss_chunks);
+}
+
 const ebb__arch ebb__gpt = {
     .type = "gpt",
     .tokens = true,
@@ -288,4 +297,5 @@ const ebb__arch ebb__gpt = {
     .enter = enter,
     .block = block,
     .leave = leave,
+    .loss = loss,
 };

@@ -45,6 +45,7 @@ ebb_status ebb_model_new(ebb_model **out, ebb_context *ctx, const char *model_js
         model->ctx = ctx;
         model->dtype = dtype;
         model->training = true;
+        model->loss_chunks = 1;
         st = build(model, object, seed);
         model->config.frozen = NULL; /* it goes with the object */
     }
@@ -223,13 +224,18 @@ static ebb_status run_part(part_fn *part, const char *scope, ebb_tensor **x, con
     return st;
 }
 
+/* All but the head. */
+static ebb_status run_trunk(ebb_tensor **x, const ebb_model *model, ebb_tensor *inputs)
+{
+    EBB_TRY(run_part(model->config.arch->enter, "embed", x, model, inputs));
+    return run_blocks(x, model);
+}
+
 ebb_status ebb_model_logits(ebb_tensor **out, ebb_model *model, ebb_tensor *inputs)
 {
-    const ebb__arch *arch = model->config.arch;
     EBB_LOCAL(x);
-    EBB_TRY(run_part(arch->enter, "embed", &x, model, inputs));
-    EBB_TRY(run_blocks(&x, model));
-    EBB_TRY(run_part(arch->leave, "head", &x, model, x));
+    EBB_TRY(run_trunk(&x, model, inputs));
+    EBB_TRY(run_part(model->config.arch->leave, "head", &x, model, x));
     ebb_move(out, &x);
     return EBB_OK;
 }
@@ -237,12 +243,26 @@ ebb_status ebb_model_logits(ebb_tensor **out, ebb_model *model, ebb_tensor *inpu
 ebb_status ebb_model_loss(ebb_tensor **out, ebb_model *model, ebb_tensor *inputs,
                           ebb_tensor *targets, double normalizer)
 {
-    EBB_LOCAL(logits);
-    EBB_TRY(ebb_model_logits(&logits, model, inputs));
+    const ebb__arch *arch = model->config.arch;
+    bool whole = model->loss_chunks == 1;
+    EBB_LOCAL(x);
+    EBB_TRY(whole ? ebb_model_logits(&x, model, inputs) : run_trunk(&x, model, inputs));
     const char *before = ebb_scope(model->ctx, "head");
-    ebb_status st = ebb_cross_entropy(out, logits, targets, normalizer);
+    ebb_status st = whole ? ebb_cross_entropy(&x, x, targets, normalizer)
+                          : arch->loss(&x, model, x, targets, normalizer);
     ebb_scope(model->ctx, before);
+    if (st == EBB_OK) ebb_move(out, &x);
     return st;
+}
+
+ebb_status ebb_model_set_loss_chunks(ebb_model *model, int64_t chunks)
+{
+    if (chunks < 1) return ebb_fail(EBB_EINVAL, "model: %lld loss chunks; from 1", (long long)chunks);
+    if (chunks > 1 && !model->config.arch->loss)
+        return ebb_fail(EBB_EUNSUPPORTED, "model: the loss of an %s does not come in chunks",
+                        model->config.arch->type);
+    model->loss_chunks = chunks;
+    return EBB_OK;
 }
 
 /* ---- segments ---------------------------------------------------------------------------- */

@@ -46,6 +46,9 @@ typedef struct ebb__arch {
     ebb_status (*enter)(ebb_tensor **x, const ebb_model *model, ebb_tensor *inputs);
     ebb_status (*block)(ebb_tensor **out, const ebb_model *model, int index, ebb_tensor *x);
     ebb_status (*leave)(ebb_tensor **logits, const ebb_model *model, ebb_tensor *x);
+    /* x to the loss in model->loss_chunks parts, without logits as a whole; NULL: not built. */
+    ebb_status (*loss)(ebb_tensor **loss, const ebb_model *model, ebb_tensor *x, ebb_tensor *targets,
+                       double normalizer);
 } ebb__arch;
 
 extern const ebb__arch ebb__mlp, ebb__gpt;
@@ -64,6 +67,7 @@ struct ebb_model {
     int n_params;
     ebb_block_range *ranges; /* segments, in order, without overlap */
     int n_ranges;
+    int64_t loss_chunks;     /* 1: cross-entropy of logits */
     char (*block_names)[24]; /* "blocks.3", for scopes and segments */
 };
 

@@ -4,12 +4,8 @@
  * rows that count.
  *   dlogits = (softmax(logits) - onehot(target)) * dy / divisor. */
 #include <ebb/ops.h>
-#include <math.h>
-#include <string.h>
-#include "ops/index.h"
+#include "ops/cross_entropy.h"
 #include "ops/kernels.h"
-#include "ops/lanes.h"
-#include "ops/rows.h"
 #include "ops/table.h"
 
 enum { LOGITS, TARGETS };
@@ -22,22 +18,8 @@ typedef struct attrs {
 static ebb_status infer(ebb_call *call)
 {
     const ebb_arg *logits = &call->in[LOGITS], *targets = &call->in[TARGETS];
-    double normalizer = EBB_ATTRS(call, attrs)->normalizer;
-    char text[2][96];
-    ebb_status st = ebb__require_compute_dtype(call, LOGITS);
-    if (st == EBB_OK) st = ebb__require_index_dtype(call, TARGETS);
+    ebb_status st = ebb__loss_check(call, TARGETS, "[..., V] and [...]", EBB_ATTRS(call, attrs)->normalizer);
     if (st != EBB_OK) return st;
-    bool fits = logits->ndim >= 1 && targets->ndim == logits->ndim - 1;
-    for (int i = 0; fits && i < targets->ndim; i++) fits = targets->dims[i] == logits->dims[i];
-    if (!fits) {
-        return ebb_fail(EBB_ESHAPE, "cross_entropy: logits %s and targets %s; they must be [..., V] and [...]",
-                        ebb_arg_describe(logits, text[0], sizeof text[0]),
-                        ebb_arg_describe(targets, text[1], sizeof text[1]));
-    }
-    if (!(normalizer >= 0) || isinf(normalizer)) {
-        return ebb_fail(EBB_EINVAL, "cross_entropy: normalizer is %g; it must be above 0, or 0 to count targets",
-                        normalizer);
-    }
     st = ebb_arg_set(&call->out[LOSS], logits->dtype, 0, NULL);
     if (st != EBB_OK) return st;
     return ebb_arg_set(&call->out[LSE], logits->dtype, targets->ndim, targets->dims);
@@ -49,33 +31,6 @@ static void cost(const ebb_call *call, ebb_cost *k)
     *k = (ebb_cost){ .fwd_flops = 4 * n, .bwd_flops = 4 * n, .fwd_bytes = n * size, .bwd_bytes = 2 * n * size };
 }
 
-/* ---- targets ---------------------------------------------------------------------------------- */
-
-static ebb_status check_targets(const ebb_call *call)
-{
-    const ebb_arg *targets = &call->in[TARGETS];
-    int64_t classes = ebb__cols(&call->in[LOGITS]);
-    for (int64_t i = 0; i < targets->elems; i++) {
-        int64_t target = ebb__index_at(targets, i);
-        if (target == EBB_IGNORE || (target >= 0 && target < classes)) continue;
-        return ebb_fail(EBB_EINVAL, "cross_entropy: target %lld of row %lld is outside [0, %lld) and is not %d "
-                        "(ignored)", (long long)target, (long long)i, (long long)classes, (int)EBB_IGNORE);
-    }
-    return EBB_OK;
-}
-
-/* 1 / divisor; 0 where nothing counts. */
-static double weight_of_row(const ebb_call *call)
-{
-    double normalizer = EBB_ATTRS(call, attrs)->normalizer;
-    if (normalizer > 0) return 1 / normalizer;
-    int64_t count = 0;
-    for (int64_t i = 0; i < call->in[TARGETS].elems; i++) {
-        count += ebb__index_at(&call->in[TARGETS], i) != EBB_IGNORE;
-    }
-    return count > 0 ? 1 / (double)count : 0;
-}
-
 /* ---- kernels ---------------------------------------------------------------------------------- */
 
 /* One partial loss per range. */
@@ -85,43 +40,35 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
     return pass == EBB_FORWARD ? (size_t)threads * sizeof(double) : 0;
 }
 
-static int64_t row_grain(const ebb_call *call) { return 1 + (1 << 12) / (ebb__cols(&call->in[LOGITS]) + 1); }
-
-typedef struct gradient {
-    const ebb_call *call;
-    double weight; /* dy / divisor */
-} gradient;
-
-#define REAL float
-#define F(name) name##_f32
-#include "ops/cross_entropy.inc"
-
-#define REAL double
-#define F(name) name##_f64
-#include "ops/cross_entropy.inc"
+static ebb__loss_rows rows_of(const ebb_call *call)
+{
+    const ebb_arg *logits = &call->in[LOGITS];
+    return (ebb__loss_rows){ .call = call, .targets = &call->in[TARGETS], .rows = call->in[TARGETS].elems,
+                             .classes = ebb__cols(logits), .dtype = logits->dtype, .logits = logits->data,
+                             .lse = call->out[LSE].data };
+}
 
 static ebb_status forward(const ebb_call *call)
 {
-    ebb_status st = check_targets(call);
+    ebb__loss_rows r = rows_of(call);
+    ebb_status st = ebb__loss_check_targets(call, r.targets, r.classes);
     if (st != EBB_OK) return st;
-    int64_t rows = call->in[TARGETS].elems;
-    bool f64 = call->in[LOGITS].dtype == EBB_F64;
-    ebb_parallel(call, rows, row_grain(call), f64 ? loss_rows_f64 : loss_rows_f32, (void *)(uintptr_t)call);
-    double total = 0;
-    int ranges = ebb__threads_ranges(ebb__call_threads(call), rows, row_grain(call));
-    for (int r = 0; r < ranges; r++) total += ((const double *)call->workspace)[r];
-    double loss = total * weight_of_row(call);
-    if (f64) *(double *)call->out[LOSS].data = loss;
+    r.partial = call->workspace;
+    double loss = ebb__loss_forward(&r) * ebb__loss_weight(r.targets, EBB_ATTRS(call, attrs)->normalizer);
+    if (r.dtype == EBB_F64) *(double *)call->out[LOSS].data = loss;
     else *(float *)call->out[LOSS].data = (float)loss;
     return EBB_OK;
 }
 
 static ebb_status backward(const ebb_call *call)
 {
-    bool f64 = call->in[LOGITS].dtype == EBB_F64;
-    double dy = f64 ? *(const double *)call->dout[LOSS].data : *(const float *)call->dout[LOSS].data;
-    gradient g = { call, dy * weight_of_row(call) };
-    ebb_parallel(call, call->in[TARGETS].elems, row_grain(call), f64 ? grad_rows_f64 : grad_rows_f32, &g);
+    ebb__loss_rows r = rows_of(call);
+    const void *dy = call->dout[LOSS].data;
+    r.weight = (r.dtype == EBB_F64 ? *(const double *)dy : *(const float *)dy) *
+               ebb__loss_weight(r.targets, EBB_ATTRS(call, attrs)->normalizer);
+    r.dlogits = call->din[LOGITS].data;
+    r.accumulate = call->accumulate[LOGITS];
+    ebb__loss_backward(&r);
     return EBB_OK;
 }
 

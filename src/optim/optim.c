@@ -216,7 +216,7 @@ static void update_range(void *arg, int64_t begin, int64_t end, int thread)
                 job->states[1] ? job->states[1] + at : NULL, end - begin);
 }
 
-static void update_param(const ebb_optim *o, const ebb__param *p, const ebb__step *step)
+static void update_param(const ebb_optim *o, const ebb__param *p)
 {
     ebb__threads *threads = ebb__context_threads(o->ctx);
     ebb_tensor *grad = ebb_grad(p->tensor);
@@ -224,8 +224,10 @@ static void update_param(const ebb_optim *o, const ebb__param *p, const ebb__ste
     ebb__storage_bump(ebb_tensor_storage(p->tensor));
     for (int i = 0; i < o->n_states; i++) ebb__storage_bump(ebb_tensor_storage(p->states[i]));
     if (!threads) return; /* dry */
+    ebb__step step = o->step;
+    step.keep = p->decays ? 1 - step.lr * o->options.weight_decay : 1;
     update_job job = {
-        .step = step,
+        .step = &step,
         .update = ebb_tensor_dtype(p->tensor) == EBB_F32 ? o->kind->update_f32
                                                          : o->kind->update_f64,
         .elem_bytes = ebb_dtype_bytes(ebb_tensor_dtype(p->tensor)),
@@ -244,24 +246,32 @@ ebb_status ebb__optim_gradients_ready(const ebb_optim *optim, const char *what)
                     what);
 }
 
-ebb_status ebb_optim_step(ebb_optim *optim, double lr)
+ebb_status ebb_optim_step_begin(ebb_optim *optim, double lr)
 {
-    ebb_optim *o = optim;
-    const ebb_optim_options *options = &o->options;
+    const ebb_optim_options *options = &optim->options;
     if (!isfinite(lr) || lr < 0)
         return ebb_fail(EBB_EINVAL, "optim_step: lr %g must be finite and >= 0", lr);
-    EBB__TRY(ebb__optim_gradients_ready(o, "optim_step"));
-    double t = (double)++o->steps;
-    ebb__step step = {
+    EBB__TRY(ebb__optim_gradients_ready(optim, "optim_step"));
+    double t = (double)++optim->steps;
+    optim->step = (ebb__step){
         .lr = lr, .beta1 = options->beta1, .beta2 = options->beta2, .eps = options->eps,
         .correction1 = 1 - pow(options->beta1, t),
         .root_correction2 = sqrt(1 - pow(options->beta2, t)),
         .momentum = options->momentum, .nesterov = options->nesterov,
     };
-    for (int i = 0; i < o->n; i++) {
-        step.keep = o->params[i].decays ? 1 - lr * options->weight_decay : 1;
-        update_param(o, &o->params[i], &step);
-    }
+    return EBB_OK;
+}
+
+void ebb_optim_step_one(ebb_optim *optim, ebb_tensor *param)
+{
+    const ebb__param *p = find_tensor(optim, param);
+    if (p) update_param(optim, p);
+}
+
+ebb_status ebb_optim_step(ebb_optim *optim, double lr)
+{
+    EBB__TRY(ebb_optim_step_begin(optim, lr));
+    for (int i = 0; i < optim->n; i++) update_param(optim, &optim->params[i]);
     return EBB_OK;
 }
 

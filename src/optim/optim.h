@@ -47,6 +47,7 @@ struct ebb_optim {
     int n;
     ebb__param *params;
     int64_t steps;
+    ebb__step step;                                 /* numbers of the step begun last, but for `keep` */
     ebb_tensor *step_tensor;                        /* i64 []: `steps` as files hold it */
     double *partial_sums;                           /* one per thread, for clipping */
 };

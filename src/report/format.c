@@ -1,5 +1,8 @@
 #include <ebb/report.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "core/json_scan.h"
 
 char *ebb_time_format(double seconds, char *buf, size_t buf_bytes)
 {
@@ -28,5 +31,19 @@ char *ebb_count_format(double count, char *buf, size_t buf_bytes)
     }
     int digits = unit == 0 || count >= 99.95 ? 0 : count >= 9.995 ? 1 : 2;
     snprintf(buf, buf_bytes, "%.*f%s", digits, count, units[unit]);
+    return buf;
+}
+
+char *ebb_utf8_text(char *buf, const void *bytes, size_t n)
+{
+    const char *from = bytes;
+    char *to = buf;
+    for (size_t at = 0; at < n;) {
+        size_t length = from[at] ? (size_t)ebb__utf8_length(from, n, at) : 0;
+        memcpy(to, length ? from + at : "\xEF\xBF\xBD", length ? length : 3);
+        to += length ? length : 3;
+        at += length ? length : 1;
+    }
+    *to = '\0';
     return buf;
 }

@@ -83,11 +83,17 @@ static ebb_status refuse_later_train_keys(const ebb__train_keys *c)
         return ebb_fail(EBB_EUNSUPPORTED,
                         "train.precision: \"%s\" is not built yet; now: \"f32\", \"f64\"",
                         precisions[c->precision]);
-    if (c->fuse_optimizer)
-        return ebb_fail(EBB_EUNSUPPORTED,
-                        "train.fuse_optimizer: true is not built yet; now: false");
-    if (c->loss_chunks > 1)
-        return ebb_fail(EBB_EUNSUPPORTED, "train.loss_chunks: %lld is not built yet; now: 1",
+    return EBB_OK;
+}
+
+static ebb_status check_step_options(const ebb__train_keys *c, const ebb_model_info *model)
+{
+    if (c->fuse_optimizer && c->clip_norm > 0)
+        return ebb_fail(EBB_EINVAL,
+                        "train.fuse_optimizer: with train.clip_norm no gradient can be applied before the "
+                        "last one is known, as the norm is over all of them; set clip_norm to null");
+    if (c->loss_chunks > 1 && strcmp(model->type, "gpt") != 0)
+        return ebb_fail(EBB_EUNSUPPORTED, "train.loss_chunks: %lld; only a gpt's loss comes in chunks",
                         (long long)c->loss_chunks);
     return EBB_OK;
 }
@@ -133,6 +139,7 @@ static ebb_status read_train(ebb_config *config)
             ebb__json_read(c, config->top.train, "train", ebb__train_fields, ebb__n_train_fields));
     EBB_TRY(read_clip(c));
     EBB_TRY(refuse_later_train_keys(c));
+    EBB_TRY(check_step_options(c, &config->model));
     EBB_TRY(read_optimizer(config));
     return read_schedule(config);
 }

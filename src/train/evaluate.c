@@ -73,11 +73,16 @@ static ebb_status eval_batch(ebb__run *run, ebb__mean *loss, answers *a, int64_t
     EBB_TRY(ebb_loader_next(run->eval, &inputs, &targets, n_items, &n_targets));
     *more = *n_items > 0;
     if (!*more) return EBB_OK;
-    EBB_TRY(ebb_model_logits(&logits, run->model, inputs));
-    EBB_TRY(ebb_cross_entropy(&batch_loss, logits, targets, 0));
+    if (run->info.tokens) { /* logits may never exist as a whole */
+        EBB_TRY(ebb_model_loss(&batch_loss, run->model, inputs, targets, 0));
+    } else {
+        EBB_TRY(ebb_model_logits(&logits, run->model, inputs));
+        EBB_TRY(ebb_cross_entropy(&batch_loss, logits, targets, 0));
+        EBB_TRY(answers_add(a, logits, targets));
+    }
     EBB_TRY(ebb_item(batch_loss, &value));
     ebb__mean_add(loss, value, (double)n_targets);
-    return answers_add(a, logits, targets);
+    return EBB_OK;
 }
 
 static void tell_progress(const ebb__run *run, int64_t done, const ebb__mean *loss)
@@ -146,9 +151,6 @@ ebb_status ebb__run_evaluate(ebb__run *run)
 
 static ebb_status evaluate_run(ebb__run *run, const char *run_dir)
 {
-    char path[EBB__RUN_PATH_BYTES];
-    EBB_TRY(ebb__run_file(path, run_dir, "weights.safetensors"));
-    EBB_TRY(ebb_model_load(run->model, path));
     run->eval_only = true;
     EBB_TRY(ebb__run_open_data(run));
     if (!run->eval) return ebb_fail(EBB_EINVAL, "%s: its data has no evaluation split", run_dir);
@@ -158,14 +160,9 @@ static ebb_status evaluate_run(ebb__run *run, const char *run_dir)
 ebb_status ebb_evaluate(ebb_train_result *result, const char *run_dir,
                         const ebb_train_options *options)
 {
-    char path[1024];
-    int n = snprintf(path, sizeof(path), "%s/config.json", run_dir);
-    if (n < 0 || (size_t)n >= sizeof(path))
-        return ebb_fail(EBB_EINVAL, "%s: too long a path", run_dir);
     ebb_config *config = NULL;
-    EBB_TRY(ebb_config_load(&config, path, NULL, 0));
     ebb__run run = { 0 };
-    ebb_status st = ebb__run_open(&run, config, options, options ? options->device : NULL);
+    ebb_status st = ebb__run_open_trained(&run, &config, run_dir, options);
     if (st == EBB_OK) st = evaluate_run(&run, run_dir);
     if (st == EBB_OK) {
         ebb__run_result(result, &run);

@@ -1,19 +1,28 @@
-/* SHA-256 over gradients, so that runs can be compared bit by bit. */
+/* SHA-256 over gradients, so that runs can be compared bit by bit: per step one of each parameter's
+ * gradient, and over those, sorted by name, that of the run.  So the order in which gradients come does
+ * not matter, and none needs to be kept. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
 #include "train/run.h"
 
+typedef struct entry {
+    const char *name;
+    const ebb_tensor *tensor; /* borrowed from the model */
+    bool seen;                /* in this step */
+    char digest[65];
+} entry;
+
 struct ebb__gradient_hash {
     ebb__sha256 sha;
-    ebb_named_tensor *params; /* sorted by name; tensors borrowed from the model */
+    entry *params; /* sorted by name */
     int n;
 };
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const ebb_named_tensor *)a)->name, ((const ebb_named_tensor *)b)->name);
+    return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
 }
 
 ebb_status ebb__gradient_hash_new(ebb__gradient_hash **out, const ebb_model *model)
@@ -21,13 +30,14 @@ ebb_status ebb__gradient_hash_new(ebb__gradient_hash **out, const ebb_model *mod
     const ebb_named_tensor *params = NULL;
     int n = ebb_model_params(model, &params);
     ebb__gradient_hash *hash = ebb__calloc(1, sizeof(*hash));
-    ebb_named_tensor *sorted = ebb__calloc((size_t)n, sizeof(*sorted));
+    entry *sorted = ebb__calloc((size_t)n, sizeof(*sorted));
     if (!hash || !sorted) {
         ebb__free(hash);
         ebb__free(sorted);
         return EBB_ENOMEM;
     }
-    memcpy(sorted, params, (size_t)n * sizeof(*sorted));
+    for (int i = 0; i < n; i++)
+        sorted[i] = (entry){ .name = params[i].name, .tensor = params[i].tensor };
     qsort(sorted, (size_t)n, sizeof(*sorted), by_name);
     *hash = (ebb__gradient_hash){ .params = sorted, .n = n };
     ebb__sha256_init(&hash->sha);
@@ -42,28 +52,28 @@ void ebb__gradient_hash_free(ebb__gradient_hash *hash)
     ebb__free(hash);
 }
 
-static ebb_status add_copy(ebb__gradient_hash *hash, const ebb_tensor *grad, size_t bytes)
+void ebb__gradient_hash_one(ebb__gradient_hash *hash, const ebb_tensor *param)
 {
-    void *copy = ebb__malloc(bytes);
-    if (!copy) return EBB_ENOMEM;
-    ebb_status st = ebb_read(grad, copy, bytes);
-    if (st == EBB_OK) ebb__sha256_add(&hash->sha, copy, bytes);
-    ebb__free(copy);
-    return st;
+    const ebb_tensor *grad = ebb_grad(param);
+    for (int i = 0; grad && i < hash->n; i++) {
+        if (hash->params[i].tensor != param) continue;
+        ebb__sha256 sha;
+        ebb__sha256_init(&sha);
+        ebb__sha256_add(&sha, ebb_tensor_data(grad), /* a leaf's gradient is contiguous */
+                        (size_t)ebb_tensor_elems(grad) * ebb_dtype_bytes(ebb_tensor_dtype(grad)));
+        ebb__sha256_hex(&sha, hash->params[i].digest);
+        hash->params[i].seen = true;
+    }
 }
 
-ebb_status ebb__gradient_hash_add(ebb__gradient_hash *hash)
+void ebb__gradient_hash_step(ebb__gradient_hash *hash)
 {
     for (int i = 0; i < hash->n; i++) {
-        const ebb_tensor *grad = ebb_grad(hash->params[i].tensor);
-        if (!grad) continue;
-        size_t bytes = (size_t)ebb_tensor_elems(grad) * ebb_dtype_bytes(ebb_tensor_dtype(grad));
-        if (ebb_tensor_is_contiguous(grad))
-            ebb__sha256_add(&hash->sha, ebb_tensor_data(grad), bytes);
-        else
-            EBB_TRY(add_copy(hash, grad, bytes));
+        entry *e = &hash->params[i];
+        if (!e->seen) ebb__gradient_hash_one(hash, e->tensor);
+        if (e->seen) ebb__sha256_add(&hash->sha, e->digest, sizeof(e->digest));
+        e->seen = false;
     }
-    return EBB_OK;
 }
 
 void ebb__gradient_hash_hex(ebb__gradient_hash *hash, char out[65])

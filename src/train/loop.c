@@ -19,20 +19,23 @@ typedef struct step_report {
 
 /* ---- one optimizer step ------------------------------------------------------------------- */
 
-/* Forward and backward of one micro-batch; adds its part of the group's loss. */
-static ebb_status micro_step(ebb__run *run, double normalizer, double *loss_sum, int64_t *n_targets)
+/* Forward and backward of the group's micro-batch number `index`; adds its part of the group's loss. */
+static ebb_status micro_step(ebb__run *run, const ebb__group *group, int64_t index, step_report *report,
+                             int64_t *n_targets)
 {
     EBB_LOCAL(loss);
     ebb_tensor *inputs = NULL, *targets = NULL;
-    int64_t items = 0, counted = 0;
-    double value = 0;
+    int64_t items = 0, counted = 0, per_item = run->info.tokens ? run->info.width : 1;
+    double value = 0, normalizer = group->n > 1 ? (double)(group->items * per_item) : 0;
     EBB_TRY(ebb_loader_next(run->train, &inputs, &targets, &items, &counted));
     EBB_TRY(ebb_model_loss(&loss, run->model, inputs, targets, normalizer));
+    ebb_loader_release(run->train);
     if (run->options->on_forward) run->options->on_forward(run->options->user, run->ctx);
     EBB_TRY(TELL(run, on_backward));
-    EBB_TRY(ebb_backward(loss));
+    bool fused = run->config->train.fuse_optimizer && index == group->n - 1;
+    EBB_TRY(fused ? ebb__fused_backward(run, loss, report->lr) : ebb_backward(loss));
     EBB_TRY(ebb_item(loss, &value));
-    *loss_sum += value;
+    report->loss += value;
     *n_targets += counted;
     return EBB_OK;
 }
@@ -40,13 +43,11 @@ static ebb_status micro_step(ebb__run *run, double normalizer, double *loss_sum,
 /* The loss of a group is the sum over its targets divided by their number, so that it equals the
  * loss of one large batch whatever the micro-batches' sizes.  With one micro-batch cross-entropy
  * counts for itself. */
-static ebb_status group_backward(ebb__run *run, const ebb__group *group, double *loss)
+static ebb_status group_backward(ebb__run *run, const ebb__group *group, step_report *report)
 {
-    int64_t per_item = run->info.tokens ? run->info.width : 1;
-    int64_t expected = group->items * per_item, counted = 0;
-    *loss = 0;
+    int64_t expected = group->items * (run->info.tokens ? run->info.width : 1), counted = 0;
     for (int64_t i = 0; i < group->n; i++)
-        EBB_TRY(micro_step(run, group->n > 1 ? (double)expected : 0, loss, &counted));
+        EBB_TRY(micro_step(run, group, i, report, &counted));
     if (group->n > 1 && counted != expected)
         return ebb_fail(EBB_EUNSUPPORTED,
                         "train.accumulate: %lld of a group's %lld targets are ignored; "
@@ -60,12 +61,14 @@ static ebb_status update(ebb__run *run, step_report *report)
     double max_norm = run->config->train.clip_norm;
     ebb__phase_set(run->ctx, EBB__PHASE_OPTIMIZER);
     if (max_norm > 0) EBB_TRY(ebb_optim_clip(run->optim, max_norm, &report->grad_norm));
-    double hash_ms = ebb__now_ms();
-    if (run->hash) EBB_TRY(ebb__gradient_hash_add(run->hash));
-    hash_ms = ebb__now_ms() - hash_ms;
-    EBB_TRY(ebb_optim_step(run->optim, report->lr));
+    double start = ebb__now_ms();
+    if (run->hash) ebb__gradient_hash_step(run->hash);
+    run->hash_ms += ebb__now_ms() - start;
+    if (run->config->train.fuse_optimizer)
+        ebb__fused_finish(run);
+    else
+        EBB_TRY(ebb_optim_step(run->optim, report->lr));
     ebb_optim_drop_grads(run->optim);
-    report->ms -= hash_ms; /* the hash is for checking, not part of a step */
     return EBB_OK;
 }
 
@@ -74,11 +77,12 @@ static ebb_status run_group(ebb__run *run, int64_t step, const ebb__group *group
 {
     double start = ebb__now_ms();
     *report = (step_report){ .lr = ebb_schedule_lr(&run->schedule, step), .grad_norm = NAN };
+    run->hash_ms = 0;
     ebb__phase_set(run->ctx, EBB__PHASE_FORWARD);
-    EBB_TRY(group_backward(run, group, &report->loss));
+    EBB_TRY(group_backward(run, group, report));
     EBB_TRY(update(run, report));
     ebb__phase_set(run->ctx, EBB__PHASE_FORWARD);
-    report->ms += ebb__now_ms() - start;
+    report->ms = ebb__now_ms() - start - run->hash_ms;
     return EBB_OK;
 }
 

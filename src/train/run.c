@@ -87,6 +87,7 @@ static ebb_status open_run(ebb__run *run, const ebb_config *config, const ebb_tr
     if (use == POOL_PLANNED) EBB_TRY(ebb__offset_plan_follow(run, device));
     EBB_TRY(ebb_model_new(&run->model, run->ctx, config->model_json, ebb__config_dtype(config),
                           (uint64_t)config->top.seed));
+    EBB_TRY(ebb_model_set_loss_chunks(run->model, config->train.loss_chunks));
     return ebb_model_set_checkpoint(run->model, config->ranges, config->n_ranges);
 }
 
@@ -106,6 +107,26 @@ ebb_status ebb__run_open_recorded(ebb__run *run, const ebb_config *config, const
                                   const char *device)
 {
     return open_run(run, config, options, device, POOL_RECORDED);
+}
+
+/* ---- a run folder ------------------------------------------------------------------------- */
+
+static ebb_status join_path(char *out, size_t bytes, const char *folder, const char *name)
+{
+    int n = snprintf(out, bytes, "%s/%s", folder, name);
+    if (n < 0 || (size_t)n >= bytes) return ebb_fail(EBB_EINVAL, "%s: too long a path", folder);
+    return EBB_OK;
+}
+
+ebb_status ebb__run_open_trained(ebb__run *run, ebb_config **config, const char *run_dir,
+                                 const ebb_train_options *options)
+{
+    char path[EBB__RUN_PATH_BYTES];
+    EBB_TRY(ebb__run_file(path, run_dir, "config.json"));
+    EBB_TRY(ebb_config_load(config, path, NULL, 0));
+    EBB_TRY(ebb__run_open(run, *config, options, options ? options->device : NULL));
+    EBB_TRY(ebb__run_file(path, run_dir, "weights.safetensors"));
+    return ebb_model_load(run->model, path);
 }
 
 /* ---- data --------------------------------------------------------------------------------- */
@@ -247,6 +268,7 @@ ebb_status ebb__run_open_training(ebb__run *run)
     EBB_TRY(open_loader(&run->train, run, false, group_of_step(run, run->first_step).first));
     if (run->options->hash_gradients && !run->dry)
         EBB_TRY(ebb__gradient_hash_new(&run->hash, run->model));
+    if (run->config->train.fuse_optimizer) EBB_TRY(ebb__fused_open(run));
     run->step_ms = ebb__malloc(EBB__STEP_MS_RING * sizeof(*run->step_ms));
     if (!run->step_ms) return EBB_ENOMEM;
     return begin_folder(run);

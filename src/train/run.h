@@ -89,9 +89,21 @@ EBB_NODISCARD ebb_status ebb__run_state_load(ebb__run_state *out, const char *ru
 typedef struct ebb__gradient_hash ebb__gradient_hash;
 EBB_NODISCARD ebb_status ebb__gradient_hash_new(ebb__gradient_hash **out, const ebb_model *model);
 void ebb__gradient_hash_free(ebb__gradient_hash *hash); /* NULL is a no-op */
-/* Adds every parameter's gradient, by name. */
-EBB_NODISCARD ebb_status ebb__gradient_hash_add(ebb__gradient_hash *hash);
+/* Takes one parameter's gradient of this step, before it goes. */
+void ebb__gradient_hash_one(ebb__gradient_hash *hash, const ebb_tensor *param);
+/* Ends the step: gradients that were not taken are taken now. */
+void ebb__gradient_hash_step(ebb__gradient_hash *hash);
 void ebb__gradient_hash_hex(ebb__gradient_hash *hash, char out[65]); /* finishes */
+
+/* ---- the optimizer inside backward (fused.c) ------------------------------------------------ */
+
+struct ebb__run;
+/* Once, before the first step. */
+EBB_NODISCARD ebb_status ebb__fused_open(struct ebb__run *run);
+/* Backward of a step's last micro-batch, and the step.  A failure midway cannot be undone: the run ends. */
+EBB_NODISCARD ebb_status ebb__fused_backward(struct ebb__run *run, ebb_tensor *loss, double lr);
+/* Parameters that the last micro-batch did not reach, but others did. */
+void ebb__fused_finish(struct ebb__run *run);
 
 /* ---- dry runs cut short ------------------------------------------------------------------- */
 
@@ -122,6 +134,8 @@ typedef struct ebb__run {
     ebb_loader *train, *eval; /* eval NULL: the data has no evaluation split */
     ebb__run_folder *folder;  /* NULL: none */
     ebb__gradient_hash *hash; /* NULL: not asked for */
+    double hash_ms;           /* of this step: for checking, so not part of its time */
+    bool fusing;              /* in a fused backward */
     bool dry, cut_short;      /* cut_short: skip what would repeat (estimate) */
     ebb__settled settled;
     bool eval_only;           /* evaluation is all there is: options.stop ends it */
@@ -148,6 +162,9 @@ EBB_NODISCARD ebb_status ebb__run_open_recorded(ebb__run *run, const ebb_config 
                                                 const ebb_train_options *options, const char *device);
 EBB_NODISCARD ebb_status ebb__run_open(ebb__run *run, const ebb_config *config,
                                        const ebb_train_options *options, const char *device);
+/* As ebb__run_open(), with a run folder's config and weights; ebb_config_free() must follow too. */
+EBB_NODISCARD ebb_status ebb__run_open_trained(ebb__run *run, ebb_config **config, const char *run_dir,
+                                               const ebb_train_options *options);
 EBB_NODISCARD ebb_status ebb__run_open_data(ebb__run *run); /* dataset and evaluation loader */
 EBB_NODISCARD ebb_status
 ebb__run_open_training(ebb__run *run); /* optimizer, loader, resume, folder */

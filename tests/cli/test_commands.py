@@ -303,11 +303,53 @@ class OtherCommands(unittest.TestCase):
         self.assertEqual(ebb("grads", MLP, "--weights", "w", "--batch", "b", "--out", "g").returncode, FAILED)
 
 
+class Sample(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.run_dir = os.path.join(cls.folder.name, "run")
+        ebb_json("train", GPT, "--set", "model.vocab=256", "--steps", "2", "--out", cls.run_dir)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def sample(self, *options, **more):
+        return ebb_json("sample", self.run_dir, "--prompt", "In \u00e4", *options, **more)
+
+    def test_json_has_the_text_and_the_bytes_drawn(self):
+        report = self.sample("--tokens", "50", "--seed", "3")
+        self.assertEqual(set(report), {"schema", "text", "tokens"})
+        self.assertEqual(len(report["tokens"]), 50)
+        self.assertTrue(all(0 <= token < 256 for token in report["tokens"]))
+        self.assertTrue(report["text"].startswith("In \u00e4"))
+        self.assertEqual(report, self.sample("--tokens", "50", "--seed", "3", "--threads", "1"))
+        self.assertNotEqual(report["tokens"], self.sample("--tokens", "50", "--seed", "4")["tokens"])
+
+    def test_text_is_the_bytes_as_they_are(self):
+        report = self.sample("--tokens", "60")
+        run = subprocess.run([PROGRAM, "sample", self.run_dir, "--prompt", "In \u00e4", "--tokens=60", "--seed=1"],
+                             capture_output=True, timeout=100)
+        self.assertEqual(run.stdout, "In \u00e4".encode() + bytes(report["tokens"]))
+        self.assertEqual((run.returncode, run.stderr), (DONE, b""))
+
+    def test_temperature_0_takes_the_likeliest(self):
+        self.assertEqual(self.sample("--temperature", "0", "--seed", "0"), self.sample("--temperature=0", "--seed", "9"))
+
+    def test_wrong_options_are_usage(self):
+        for options in (["--temperature", "warm"], ["--temperature", "-1"], ["--seed", "-1"], ["--seed", "x"],
+                        ["--tokens", "0"], ["--prompt", ""], ["--set", "seed=1"], ["--device", "dry:cpu"]):
+            self.sample(*options, status=USAGE)
+        self.assertIn("--prompt", ebb("sample", self.run_dir).stderr)
+        self.assertEqual(ebb("sample", MODELS, "--prompt", "a").returncode, FAILED)
+
+
 class Usage(unittest.TestCase):
     def test_help_for_all_and_for_each(self):
         text = ebb("--help").stdout
         commands = re.findall(r"^  ([a-z]+) ", text, re.M)
-        self.assertEqual(commands, ["train", "compare", "estimate", "trace", "grads", "eval", "gradcheck", "info"])
+        self.assertEqual(commands, ["train", "compare", "estimate", "trace", "grads", "eval", "sample", "gradcheck",
+                                    "info"])
         for command in commands:
             run = ebb(command, "--help")
             self.assertEqual(run.returncode, DONE)

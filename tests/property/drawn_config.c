@@ -45,12 +45,14 @@ static void add_gpt(drawn_config *c, draw *d)
         PICK(d, "[]", "[]", "[\"embed.*\"]", "[\"blocks.0.*\"]"));
 }
 
-static void add_train(drawn_config *c, draw *d, int batch, int accumulate)
+static void add_train(drawn_config *c, draw *d, bool tokens, int batch, int accumulate)
 {
     int steps = 1 + draw_int(d, 9);
+    bool fused = draw_chance(d, 0.4);
     add(c, "\"train\":{\"steps\":%d,\"batch\":%d,\"accumulate\":%d,\"precision\":\"%s\",\"clip_norm\":%s,"
-        "\"eval_every\":%d,\"save_every\":%d,\"optimizer\":%s},", steps, batch, accumulate,
-        PICK(d, "f32", "f32", "f64"), PICK(d, "null", "1.0"), draw_int(d, 4), draw_int(d, 4),
+        "\"fuse_optimizer\":%s,\"loss_chunks\":%s,\"eval_every\":%d,\"save_every\":%d,\"optimizer\":%s},",
+        steps, batch, accumulate, PICK(d, "f32", "f32", "f64"), fused ? "null" : PICK(d, "null", "1.0"),
+        fused ? "true" : "false", tokens ? PICK(d, "1", "1", "2", "5") : "1", draw_int(d, 4), draw_int(d, 4),
         PICK(d, "{\"type\":\"adamw\",\"lr\":1e-3}", "{\"type\":\"sgd\",\"lr\":0.01}",
              "{\"type\":\"sgd\",\"lr\":0.01,\"momentum\":0.9}"));
 }
@@ -70,7 +72,7 @@ void drawn_config_make(drawn_config *out, uint64_t seed)
     add(out, "\"data\":{\"type\":\"synthetic\",\"kind\":\"%s\",\"items\":%d,\"eval_items\":%d,\"seed\":1,"
         "\"workers\":%d,\"prefetch\":%d},", tokens ? "tokens" : "samples", items,
         draw_int(d, 3) ? draw_int(d, 3 * batch) : 0, draw_int(d, 3), draw_int(d, 4));
-    add_train(out, d, batch, accumulate);
+    add_train(out, d, tokens, batch, accumulate);
     add(out, "\"memory\":{\"checkpoint\":%s,\"recompute\":%s}}",
         PICK(d, "\"none\"", "\"every:1\"", "\"every:2\"", "\"sqrt\"", "[[0,0]]"),
         PICK(d, "[]", "[\"gelu\",\"layernorm\"]",

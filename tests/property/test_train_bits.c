@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "drawn_config.h"
 #include "support/training.h"
 
 static const char gpt[] =
@@ -94,6 +95,24 @@ static void check_ways(const char *precision)
 Test(train_bits, recomputing_does_not_change_a_bit_of_a_run_in_f32) { check_ways("train.precision=\"f32\""); }
 
 Test(train_bits, recomputing_does_not_change_a_bit_of_a_run_in_f64) { check_ways("train.precision=\"f64\""); }
+
+/* With whatever recomputing, accumulation, freezing and tying was drawn. */
+Test(train_bits, the_optimizer_inside_backward_does_not_change_a_bit)
+{
+    for (uint64_t seed = 100; seed < 130; seed++) {
+        drawn_config drawn;
+        drawn_config_make(&drawn, seed);
+        outcome plain = run(drawn.json, (const char *const[4]){ "train.clip_norm=null", "train.fuse_optimizer=false" },
+                            drawn.threads);
+        outcome fused = run(drawn.json, (const char *const[4]){ "train.clip_norm=null", "train.fuse_optimizer=true" },
+                            drawn.threads);
+        check_same_outcome(&plain, &fused, (int)seed, drawn.json);
+        cr_assert(fused.result.memory.peak_allocated_bytes <= plain.result.memory.peak_allocated_bytes);
+        free(plain.weights);
+        free(fused.weights);
+    }
+    check_no_live_blocks();
+}
 
 Test(train_bits, workers_and_prefetch_do_not_change_a_bit)
 {

@@ -33,7 +33,7 @@ def command_lines(page):
 
 
 def run(command, **options):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", **options)
     if done.returncode != 0:
         print(f"$ {command}\n{done.stdout}\nexit status {done.returncode}")
     return done

@@ -100,6 +100,35 @@ Test(hooks, accumulated_runs_once_after_the_last_contribution_and_may_drop_it)
     }
 }
 
+static ebb_status set_to_zero(void *user, ebb_tensor *leaf)
+{
+    (void)user;
+    return ebb_fill(leaf, 0);
+}
+
+/* The gradients of a node's inputs are done last to first: that of x reads w after w's is there. */
+Test(hooks, accumulated_may_change_the_leaf)
+{
+    with_context(ctx) {
+        EBB_LOCAL(x);
+        EBB_LOCAL(w);
+        EBB_LOCAL(y);
+        double value = 0;
+        check_ok(ebb_full(&x, ctx, EBB_F64, 2, (int64_t[]){ 1, 1 }, 5));
+        check_ok(ebb_full(&w, ctx, EBB_F64, 2, (int64_t[]){ 1, 1 }, 3));
+        check_ok(ebb_set_requires_grad(x, true));
+        check_ok(ebb_set_requires_grad(w, true));
+        check_ok(ebb_hook_add(w, &(ebb_hook){ .on_accumulated = set_to_zero }, NULL));
+        check_ok(ebb_linear(&y, x, w, NULL));
+        check_ok(ebb_linear(&y, y, w, NULL)); /* y = x w w */
+        check_ok(ebb_backward(y));
+        cr_assert_float_eq(value_of(ebb_grad(x)), 9, 1e-12);
+        cr_assert_float_eq(value_of(ebb_grad(w)), 30, 1e-12);
+        check_ok(ebb_item(w, &value));
+        cr_assert_eq(value, 0);
+    }
+}
+
 Test(hooks, can_be_removed)
 {
     with_context(ctx) {

@@ -408,3 +408,106 @@ Test(loader, every_failed_allocation_of_new_is_enomem_and_leaks_nothing)
         cr_assert(n > 15);
     }
 }
+
+/* ---- batches that are released ----------------------------------------------------------- */
+
+static size_t allocated(const ebb_context *ctx)
+{
+    ebb_memory_stats m;
+    ebb_memory_stats_get(ctx, &m);
+    return m.allocated_bytes;
+}
+
+Test(loader, a_released_batch_goes_and_the_next_ones_are_those_that_would_have_come)
+{
+    for (int workers = 0; workers <= 2; workers++) {
+        with_context(ctx) {
+            ebb_dataset data = index_data(50, 0);
+            ebb_loader *plain = NULL, *released = NULL;
+            ebb_loader_options options = options_of(4, workers, 0);
+            check_ok(ebb_loader_new(&plain, ctx, &data, &options));
+            size_t before = allocated(ctx);
+            check_ok(ebb_loader_new(&released, ctx, &data, &options));
+            size_t ring = allocated(ctx) - before;
+            for (int b = 0; b < 40; b++) {
+                int64_t want[4], got[4];
+                int64_t n = next_items(plain, want);
+                cr_assert(next_items(released, got) == n && memcmp(got, want, (size_t)n * sizeof *got) == 0);
+                ebb_loader_release(released);
+                ebb_loader_release(released); /* nothing is left to go */
+                cr_assert(allocated(ctx) == before && ring > 0);
+                if (b % 9 == 5) {
+                    ebb_loader_skip(plain, 3);
+                    ebb_loader_skip(released, 3);
+                }
+            }
+            ebb_loader_free(plain);
+            ebb_loader_free(released);
+        }
+    }
+}
+
+Test(loader, a_released_batch_lives_while_somebody_holds_it)
+{
+    with_context(ctx) {
+        ebb_dataset data = index_data(8, 0);
+        ebb_loader *loader = NULL;
+        ebb_loader_options options = options_of(4, 1, 0);
+        EBB_LOCAL(kept);
+        ebb_tensor *inputs = NULL, *targets = NULL;
+        int64_t n, counted, items[4];
+        check_ok(ebb_loader_new(&loader, ctx, &data, &options));
+        check_ok(ebb_loader_next(loader, &inputs, &targets, &n, &counted));
+        float first = ((float *)ebb_tensor_data(inputs))[0];
+        ebb_bind(&kept, inputs);
+        uint32_t version = ebb_storage_version(ebb_tensor_storage(kept));
+        ebb_loader_release(loader);
+        next_items(loader, items);
+        cr_assert(((float *)ebb_tensor_data(kept))[0] == first && (int64_t)first != items[0]);
+        cr_assert(ebb_storage_version(ebb_tensor_storage(kept)) == version);
+        ebb_loader_free(loader);
+    }
+}
+
+Test(loader, release_leaves_a_ring_with_prefetch_as_it_is)
+{
+    with_context(ctx) {
+        ebb_dataset data = index_data(50, 0);
+        ebb_loader *loader = NULL;
+        ebb_loader_options options = options_of(4, 1, 1);
+        int64_t items[4];
+        check_ok(ebb_loader_new(&loader, ctx, &data, &options));
+        size_t ring = allocated(ctx);
+        ebb_loader_release(loader); /* before the first batch too */
+        next_items(loader, items);
+        ebb_loader_release(loader);
+        cr_assert(allocated(ctx) == ring);
+        ebb_loader_free(loader);
+    }
+}
+
+Test(loader, a_batch_that_finds_no_memory_can_be_asked_for_again)
+{
+    with_context(ctx) {
+        ebb_dataset data = index_data(50, 0);
+        ebb_loader *loader = NULL;
+        ebb_loader_options options = options_of(4, 1, 0);
+        int64_t items[4], n = 0, failures = 0;
+        check_ok(ebb_loader_new(&loader, ctx, &data, &options));
+        next_items(loader, items);
+        ebb_loader_release(loader);
+        size_t empty = allocated(ctx);
+        for (bool fired = true; fired; failures++) {
+            ebb_tensor *inputs = NULL, *targets = NULL;
+            int64_t counted;
+            ebb_fault_arm((uint64_t)failures + 1);
+            ebb_status st = ebb_loader_next(loader, &inputs, &targets, &n, &counted);
+            fired = ebb_fault_fired();
+            ebb_fault_arm(0);
+            cr_assert(st == (fired ? EBB_ENOMEM : EBB_OK), "%s", ebb_message());
+            if (fired) cr_assert(n == 0 && allocated(ctx) == empty);
+        }
+        cr_assert(failures > 3 && n == 4 && ebb_loader_position(loader) == 2);
+        ebb_loader_free(loader);
+    }
+}

@@ -149,3 +149,17 @@ Test(report, words_that_are_near_are_found)
     cr_assert_str_eq(ebb_nearest_word("trian", words, 2), "train");
     cr_assert(ebb_nearest_word("zzzzzzzz", words, 2) == NULL);
 }
+
+Test(report, bytes_become_utf8_text)
+{
+    static const struct { const char *bytes; size_t n; const char *text; } cases[] = {
+        { "plain", 5, "plain" }, { "", 0, "" }, { "\xC3\xA4\xE2\x82\xAC", 5, "\xC3\xA4\xE2\x82\xAC" },
+        { "a\0b", 3, "a\xEF\xBF\xBD" "b" }, { "\xE2\x82", 2, "\xEF\xBF\xBD\xEF\xBF\xBD" },
+        { "\xFFz", 2, "\xEF\xBF\xBDz" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[32];
+        ebb_utf8_text(text, cases[i].bytes, cases[i].n);
+        cr_assert_str_eq(text, cases[i].text, "case %zu", i);
+    }
+}

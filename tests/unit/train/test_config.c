@@ -51,11 +51,16 @@ Test(config, what_comes_later_says_so)
 {
     check_refused(SMALL_MLP, "train.precision=bf16", EBB_EUNSUPPORTED, "\"f64\"");
     check_refused(SMALL_MLP, "train.precision=f16", EBB_EUNSUPPORTED, "train.precision");
-    check_refused(SMALL_MLP, "train.fuse_optimizer=true", EBB_EUNSUPPORTED, "train.fuse_optimizer");
-    check_refused(SMALL_MLP, "train.loss_chunks=2", EBB_EUNSUPPORTED, "train.loss_chunks");
     check_refused(SMALL_MLP, "memory.offload=host", EBB_EUNSUPPORTED, "memory.offload");
     check_refused(SMALL_MLP, "memory.checkpoint=budget:1MiB", EBB_EUNSUPPORTED,
                   "memory.checkpoint");
+}
+
+Test(config, step_options_that_cannot_be_are_refused)
+{
+    check_refused(SMALL_GPT, "train.fuse_optimizer=true", EBB_EINVAL, "clip_norm"); /* which is 1 */
+    check_refused(SMALL_MLP, "train.loss_chunks=2", EBB_EUNSUPPORTED, "train.loss_chunks");
+    check_refused(SMALL_GPT, "train.loss_chunks=0", EBB_EINVAL, "train.loss_chunks");
 }
 
 Test(config, allocator_settings_are_checked)
