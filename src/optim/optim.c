@@ -262,6 +262,19 @@ ebb_status ebb_optim_step_begin(ebb_optim *optim, double lr)
     return EBB_OK;
 }
 
+/* Backward completes parameters in about the reverse of their order: the search begins below the last
+ * one found. */
+static const ebb__param *find_tensor(ebb_optim *optim, const ebb_tensor *tensor)
+{
+    for (int i = 0; i < optim->n; i++) {
+        int at = (optim->cursor + optim->n - 1 - i) % optim->n;
+        if (optim->params[at].tensor != tensor) continue;
+        optim->cursor = at;
+        return &optim->params[at];
+    }
+    return NULL;
+}
+
 void ebb_optim_step_one(ebb_optim *optim, ebb_tensor *param)
 {
     const ebb__param *p = find_tensor(optim, param);

@@ -46,6 +46,7 @@ struct ebb_optim {
     int n_states;
     int n;
     ebb__param *params;
+    int cursor;                                     /* the parameter found last */
     int64_t steps;
     ebb__step step;                                 /* numbers of the step begun last, but for `keep` */
     ebb_tensor *step_tensor;                        /* i64 []: `steps` as files hold it */
