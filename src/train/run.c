@@ -111,13 +111,6 @@ ebb_status ebb__run_open_recorded(ebb__run *run, const ebb_config *config, const
 
 /* ---- a run folder ------------------------------------------------------------------------- */
 
-static ebb_status join_path(char *out, size_t bytes, const char *folder, const char *name)
-{
-    int n = snprintf(out, bytes, "%s/%s", folder, name);
-    if (n < 0 || (size_t)n >= bytes) return ebb_fail(EBB_EINVAL, "%s: too long a path", folder);
-    return EBB_OK;
-}
-
 ebb_status ebb__run_open_trained(ebb__run *run, ebb_config **config, const char *run_dir,
                                  const ebb_train_options *options)
 {
