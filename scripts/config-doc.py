@@ -48,7 +48,8 @@ def range_of(field):
     low = field.get("minimum", field.get("exclusiveMinimum"))
     high = field.get("maximum", field.get("exclusiveMaximum"))
     if low is None and high is None:
-        return ""
+        each = range_of(field["items"]) if field.get("type") == "array" else ""
+        return "each " + each if each else ""
     left = ("more than " if "exclusiveMinimum" in field else "") + bound(low) if low is not None else ""
     right = ("less than " if "exclusiveMaximum" in field else "") + bound(high) if high is not None else ""
     return "%s to %s" % (left, right) if left and right else left + " and more" if left else "up to " + right

@@ -11,7 +11,7 @@ typedef struct ebb_named_tensor { const char *name; ebb_tensor *tensor; } ebb_na
 
 /* Writes beside and renames.  Names are unique; a small view writes its own bytes only, not its
  * base's.  The header is padded so that data starts at a multiple of 8.  On a dry device nothing is
- * written.  Errors: EIO, EINVAL, ENOMEM. */
+ * written.  Errors: EIO, EINVAL, ENOMEM, EDEVICE (some tensors are dry, others not). */
 EBB_API EBB_NODISCARD ebb_status ebb_safetensors_save(const char *path,
                                                       const ebb_named_tensor *tensors, int n);
 

@@ -83,17 +83,17 @@ EBB_API EBB_NODISCARD ebb_status ebb_layernorm(ebb_tensor **out, ebb_tensor *x, 
 EBB_API EBB_NODISCARD ebb_status ebb_rmsnorm(ebb_tensor **out, ebb_tensor *x, ebb_tensor *gain, double eps);
 
 typedef struct ebb_rope_options {
-    int64_t head_dim;    /* D, even; dimension i pairs with i + D/2 */
+    int64_t head_dim;    /* D, even, at most 65536; dimension i pairs with i + D/2 */
     int64_t heads;       /* the first `heads` heads of the last axis are rotated; 0: all */
     double base;         /* 10000 */
-    int64_t position;    /* of the first row */
+    int64_t position;    /* of the first row; -2^52 to 2^52 */
 } ebb_rope_options;
 /* x [B, T, H * D] (or packed [B, T, (H + 2 KV) * D] with heads = H + KV): rotates by the row's
  * position.  Su et al., arXiv 2104.09864. */
 EBB_API EBB_NODISCARD ebb_status ebb_rope(ebb_tensor **out, ebb_tensor *x, const ebb_rope_options *options);
 
 typedef struct ebb_attention_options {
-    int64_t heads;       /* H */
+    int64_t heads;       /* H, 1 to 65536 */
     int64_t kv_heads;    /* KV, divides H; 0: H.  Query heads 2h and 2h+1 share kv head h (adjacent) */
     bool causal;         /* row i sees columns j <= i + (Tk - Tq) */
     double scale;        /* 0: 1 / sqrt(D) */

@@ -105,7 +105,8 @@ typedef struct ebb_gradcheck_result {
     char message[256];         /* why not */
 } ebb_gradcheck_result;
 /* Runs every case of `op` in f64 (central differences) and reports each; an op without a case that
- * checks a gradient is reported as failed.  gradient_scale: 1; a test uses 1 + 1e-4 to see it caught.
+ * checks a gradient is reported as failed, as is one whose `needs` names less or more than its
+ * backward reads (where it lacks something, no gradient is computed).  gradient_scale: 1; a test uses 1 + 1e-4 to see it caught.
  * Returns EBB_OK when the check ran, whatever it found. */
 EBB_API EBB_NODISCARD ebb_status ebb_gradcheck(const ebb_op *op, double gradient_scale,
                                                void (*report)(void *user, const ebb_gradcheck_result *result), void *user);

@@ -13,11 +13,14 @@
  * count characters.  Nesting deeper than 512 and unpaired surrogates are refused; a key given twice
  * is valid here, as in the RFC. */
 EBB_NODISCARD ebb_status ebb__json_check(const char *text, size_t bytes, const char *file);
-/* Scan, then cJSON.  Also refuses (EFORMAT, with line and column) what a tree would hide or lose: a
- * key given twice (the message contains "duplicate" and the key), \u0000, a number of more than 63
- * characters.  Owner: *out is the caller's; cJSON_Delete().  Errors: EFORMAT, ENOMEM. */
+/* Scan, then cJSON.  Also refuses (EFORMAT, with line and column) what a tree would hide: a key given
+ * twice (the message contains "duplicate" and the key).  Numbers of any length are rounded right.
+ * \u0000, which would end a C string, stands in the tree as EBB__JSON_ZERO; ebb__json_read() refuses
+ * it.  Owner: *out is the caller's; cJSON_Delete().  Errors: EFORMAT, ENOMEM. */
 EBB_NODISCARD ebb_status ebb__json_parse(cJSON **out, const char *text, size_t bytes,
                                          const char *file);
+/* What \u0000 becomes in a tree: two bytes that are not UTF-8, so that no text can hold them. */
+#define EBB__JSON_ZERO "\xC0\x80"
 /* Makes cJSON allocate with ebb__malloc; parse, load and set do so themselves.  Call it before a
  * tree is made by cJSON_Create...(), so that faults reach it.  Printed text: cJSON_free(). */
 void ebb__json_init(void);
@@ -47,7 +50,7 @@ typedef struct ebb__field {
 } ebb__field;
 
 /* Reads `object` into `dst` by the table; keys that are absent leave dst as it is (defaults go
- * there before).  `path` ("train.optimizer", "" at the top) starts the path in messages.  On an
+ * there before).  A zero character (\u0000) in any string or key, however deep, is an error.  `path` ("train.optimizer", "" at the top) starts the path in messages.  On an
  * error dst is as it was.
  * Errors: EINVAL, message "train.optimizer.lrr: unknown key; did you mean \"lr\"? ...". */
 EBB_NODISCARD ebb_status ebb__json_read(void *dst, const cJSON *object, const char *path,

@@ -3,6 +3,7 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "core/json_plain.h"
 #include "core/json_scan.h"
 #include "core/mem.h"
 
@@ -25,7 +26,11 @@ ebb_status ebb__json_parse(cJSON **out, const char *text, size_t bytes, const ch
     ebb__json_init();
     ebb_status st = ebb__json_scan(text, bytes, file, true);
     if (st != EBB_OK) return st;
-    cJSON *root = cJSON_ParseWithLengthOpts(text, bytes, NULL, false);
+    char *plain = NULL; /* NULL: the text is plain as it is */
+    st = ebb__json_plain(&plain, &bytes, text, bytes);
+    if (st != EBB_OK) return st;
+    cJSON *root = cJSON_ParseWithLengthOpts(plain ? plain : text, bytes, NULL, false);
+    ebb__free(plain);
     if (!root) return EBB_ENOMEM; /* the scan left nothing else to refuse; ebb__malloc said so */
     *out = root;
     return EBB_OK;

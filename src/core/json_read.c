@@ -280,6 +280,28 @@ static ebb_status unknown_key(const char *path, const char *key, const ebb__fiel
                     key, meant.at, known.at);
 }
 
+static bool has_zero(const cJSON *item)
+{
+    if (item->string && strstr(item->string, EBB__JSON_ZERO)) return true;
+    if (cJSON_IsString(item) && strstr(item->valuestring, EBB__JSON_ZERO)) return true;
+    for (const cJSON *child = item->child; child; child = child->next)
+        if (has_zero(child)) return true;
+    return false;
+}
+
+/* A key with a zero character in it is not shown: it would end the message. */
+static ebb_status check_zeros(const cJSON *object, const char *path)
+{
+    for (const cJSON *item = object->child; item; item = item->next) {
+        bool in_key = strstr(item->string, EBB__JSON_ZERO) != NULL;
+        if (!in_key && !has_zero(item)) continue;
+        return ebb_fail(EBB_EINVAL, "%s%s%.200s: a zero character (\\u0000) is not allowed in a %s", path,
+                        *path && !in_key ? "." : "", in_key ? "" : item->string,
+                        in_key ? "key" : "string or key");
+    }
+    return EBB_OK;
+}
+
 static ebb_status check_keys(const cJSON *object, const char *path, const ebb__field *fields,
                              int n_fields)
 {
@@ -314,7 +336,8 @@ ebb_status ebb__json_read(void *dst, const cJSON *object, const char *path,
     EBB_ASSERT(dst && path && n_fields > 0);
     if (!cJSON_IsObject(object))
         return expected((place){ *path ? path : "top level", "" }, "an object", object);
-    ebb_status st = check_keys(object, path, fields, n_fields);
+    ebb_status st = check_zeros(object, path);
+    if (st == EBB_OK) st = check_keys(object, path, fields, n_fields);
     if (st == EBB_OK) st = read_fields(NULL, object, path, fields, n_fields);
     if (st == EBB_OK) st = read_fields(dst, object, path, fields, n_fields);
     return st;

@@ -99,11 +99,7 @@ static ebb_status scan_number(scanner *s)
         if (!skip(s, '+')) skip(s, '-');
         st = scan_digits(s, "a digit in the exponent");
     }
-    if (st != EBB_OK) return st;
-    if (s->for_tree && s->at - begin > EBB__JSON_MAX_NUMBER)
-        return wrong(s, begin, "a number of %zu characters: at most %d are read", s->at - begin,
-                     EBB__JSON_MAX_NUMBER);
-    return EBB_OK;
+    return st;
 }
 
 /* Four hexadecimal digits. */
@@ -132,8 +128,6 @@ static ebb_status scan_unicode(scanner *s)
     uint32_t first = 0, second = 0;
     ebb_status st = scan_hex4(s, &first);
     if (st != EBB_OK) return st;
-    if (first == 0 && s->for_tree)
-        return wrong(s, begin, "a zero character (\\u0000) is not allowed in a string here");
     if (first < 0xD800 || first > 0xDFFF) return EBB_OK;
     if (first < 0xDC00 && skip(s, '\\') && skip(s, 'u')) {
         st = scan_hex4(s, &second);

@@ -4,13 +4,9 @@
 
 #include <ebb/status.h>
 
-enum {
-    EBB__JSON_MAX_DEPTH = 512,
-    EBB__JSON_MAX_NUMBER = 63 /* characters of a number that cJSON reads; it drops the rest */
-};
+enum { EBB__JSON_MAX_DEPTH = 512 };
 
-/* `for_tree`: also refuses what the grammar allows but a cJSON tree would hide or lose: a key given
- * twice, a zero character in a string, a number of more than EBB__JSON_MAX_NUMBER characters.
+/* `for_tree`: also refuses what the grammar allows but a tree would hide: a key given twice.
  * Errors: EFORMAT "FILE:LINE:COLUMN: what" (`file` may be NULL); ENOMEM. */
 EBB_NODISCARD ebb_status ebb__json_scan(const char *text, size_t bytes, const char *file,
                                         bool for_tree);

@@ -8,6 +8,8 @@
 typedef struct ebb__dataset_kind {
     const char *name;      /* "idx" */
     bool gives_tokens, gives_samples;
+    const ebb__field *fields; /* of the config object */
+    int n_fields;
     /* Reads the config object, checks the files' headers against info.width and info.classes, sets
      * info.n_train and info.n_eval.  What it leaves in data->state is closed on errors too. */
     ebb_status (*open)(ebb_dataset *data, const cJSON *object);

@@ -34,6 +34,7 @@ static const ebb__field fields[] = {
 };
 #undef A_PATH
 #undef FIELD
+enum { N_FIELDS = sizeof fields / sizeof fields[0] };
 
 typedef struct idx_state {
     idx_config config;
@@ -161,7 +162,7 @@ static ebb_status read_config(idx_config *c, const cJSON *object)
 {
     c->normalize[0] = 0;
     c->normalize[1] = 1;
-    EBB__TRY(ebb__json_read(c, object, "data", fields, sizeof fields / sizeof fields[0]));
+    EBB__TRY(ebb__json_read(c, object, "data", fields, N_FIELDS));
     if (!c->images[EVAL][0] != !c->labels[EVAL][0])
         return ebb_fail(EBB_EINVAL, "%s: is missing; eval_images and eval_labels go together",
                         c->images[EVAL][0] ? labels_key[EVAL] : images_key[EVAL]);
@@ -287,5 +288,6 @@ static void idx_close(ebb_dataset *data)
 
 const ebb__dataset_kind ebb__dataset_idx = {
     .name = "idx", .gives_samples = true,
+    .fields = fields, .n_fields = N_FIELDS,
     .open = idx_open, .load = idx_load, .fill = idx_fill, .close = idx_close,
 };

@@ -122,6 +122,18 @@ static ebb_status check_unique(const char **names, int n, const char *path)
     return EBB_OK;
 }
 
+/* A dry tensor has no bytes to stand beside those of others. */
+static ebb_status check_devices(const ebb_named_tensor *tensors, int n, const char *path)
+{
+    for (int i = 1; i < n; i++) {
+        bool dry = ebb_context_is_dry(ebb_tensor_context(tensors[i].tensor));
+        if (dry == ebb_context_is_dry(ebb_tensor_context(tensors[0].tensor))) continue;
+        return ebb_fail(EBB_EDEVICE, "%s: tensor '%s' is on a dry device, '%s' is not; all or none may be",
+                        path, tensors[dry ? i : 0].name, tensors[dry ? 0 : i].name);
+    }
+    return EBB_OK;
+}
+
 static ebb_status check_tensors(const ebb_named_tensor *tensors, int n, const char *path)
 {
     const char **names = ebb__malloc((size_t)n * sizeof *names);
@@ -174,6 +186,7 @@ ebb_status ebb_safetensors_save(const char *path, const ebb_named_tensor *tensor
     if (!path || n < 0 || (n && !tensors))
         return ebb_fail(EBB_EINVAL, "safetensors_save: an argument is NULL or negative");
     EBB__TRY(check_tensors(tensors, n, path));
+    EBB__TRY(check_devices(tensors, n, path));
     if (n && ebb_context_is_dry(ebb_tensor_context(tensors[0].tensor))) return EBB_OK;
     text header = { 0 };
     ebb_status st = build_header(&header, tensors, n, path);

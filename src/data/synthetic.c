@@ -22,10 +22,11 @@ static const ebb__field fields[] = {
     EBB__DATA_KEYS,
     FIELD("items", items, .kind = EBB__INT, .min = 1, .max = 1e8, .required = true),
     FIELD("eval_items", eval_items, .kind = EBB__INT, .min = 0, .max = 1e8),
-    FIELD("seed", seed, .kind = EBB__INT, .min = 0, .max = 0x1p53),
+    FIELD("seed", seed, .kind = EBB__INT, .min = 0, .max = 9007199254740991.0),
     FIELD("kind", kind, .kind = EBB__CHOICE, .choices = item_kinds),
 };
 #undef FIELD
+enum { N_FIELDS = sizeof fields / sizeof fields[0] };
 
 /* Streams of one seed; an item's stream is drawn from these. */
 enum { STREAM_TRAIN = 1, STREAM_EVAL = 2, STREAM_PATTERN = 3 };
@@ -34,7 +35,7 @@ static ebb_status synthetic_open(ebb_dataset *data, const cJSON *object)
 {
     synthetic_config c = { .seed = -1, .kind = FROM_MODEL };
     int kind = data->info.tokens ? TOKENS : SAMPLES;
-    EBB__TRY(ebb__json_read(&c, object, "data", fields, sizeof fields / sizeof fields[0]));
+    EBB__TRY(ebb__json_read(&c, object, "data", fields, N_FIELDS));
     if (c.kind != FROM_MODEL && c.kind != kind)
         return ebb_fail(EBB_EINVAL, "data.kind: %s, but the model takes %s", item_kinds[c.kind],
                         item_kinds[kind]);
@@ -94,5 +95,6 @@ static ebb_status synthetic_fill(const ebb_dataset *data, bool eval, int64_t ite
 
 const ebb__dataset_kind ebb__dataset_synthetic = {
     .name = "synthetic", .gives_tokens = true, .gives_samples = true,
+    .fields = fields, .n_fields = N_FIELDS,
     .open = synthetic_open, .fill = synthetic_fill,
 };

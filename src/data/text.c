@@ -27,6 +27,7 @@ static const ebb__field fields[] = {
     FIELD("eval_fraction", eval_fraction, .kind = EBB__NUMBER, .min = 0, .max = 1),
 };
 #undef FIELD
+enum { N_FIELDS = sizeof fields / sizeof fields[0] };
 
 typedef struct text_state {
     text_config config;
@@ -44,7 +45,7 @@ static ebb_status text_open(ebb_dataset *data, const cJSON *object)
     text_state *s = data->state = ebb__calloc(1, sizeof *s);
     if (!s) return EBB_ENOMEM;
     text_config *c = &s->config;
-    EBB__TRY(ebb__json_read(c, object, "data", fields, sizeof fields / sizeof fields[0]));
+    EBB__TRY(ebb__json_read(c, object, "data", fields, N_FIELDS));
     if (c->eval_fraction >= 1)
         return ebb_fail(EBB_EINVAL, "data.eval_fraction: %g is outside [0, 1)", c->eval_fraction);
     EBB__TRY(ebb__file_size(&s->bytes, c->path));
@@ -109,5 +110,6 @@ static void text_close(ebb_dataset *data)
 
 const ebb__dataset_kind ebb__dataset_text = {
     .name = "text", .gives_tokens = true,
+    .fields = fields, .n_fields = N_FIELDS,
     .open = text_open, .load = text_load, .fill = text_fill, .close = text_close,
 };

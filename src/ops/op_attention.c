@@ -10,6 +10,7 @@
 
 enum { Q, K, V, MASK };
 enum { OUT, LSE };
+enum { MAX_HEADS = 65536 }; /* as in configs; keeps sums and products of heads far from overflow */
 
 /* ---- shapes ----------------------------------------------------------------------------------- */
 
@@ -33,7 +34,9 @@ static ebb_status check_attrs(const ebb_call *call)
     ebb__attention a = from_attrs(call);
     ebb_status st = ebb__require_compute_dtype(call, 0);
     if (st != EBB_OK) return st;
-    if (a.heads < 1) return ebb_fail(EBB_EINVAL, "%s: %lld heads; at least 1", name, (long long)a.heads);
+    if (a.heads < 1 || a.heads > MAX_HEADS) {
+        return ebb_fail(EBB_EINVAL, "%s: %lld heads; allowed are 1 to %d", name, (long long)a.heads, MAX_HEADS);
+    }
     if (a.kv_heads < 1 || a.heads % a.kv_heads != 0) {
         return ebb_fail(EBB_EINVAL, "%s: %lld kv_heads; they must divide the %lld heads (0: as many)", name,
                         (long long)a.kv_heads, (long long)a.heads);
@@ -104,7 +107,8 @@ static ebb_status packed_infer(ebb_call *call)
     return set_outputs(call, qkv->dims[2] / slices);
 }
 
-static bool is_packed(const ebb_call *call) { return call->op == &ebb_op_attention_packed; }
+/* By its inputs, not its address: a copy of the descriptor is as good. */
+static bool is_packed(const ebb_call *call) { return call->n_in == 1; }
 
 /* The shapes of either op. */
 static ebb__attention shape_of(const ebb_call *call)
@@ -207,7 +211,7 @@ static ebb_status backward(const ebb_call *call)
 static const ebb__attention_attrs one_head = { .heads = 1 }, two_heads = { .heads = 2 },
     two_causal = { .heads = 2, .causal = true }, grouped = { .heads = 4, .kv_heads = 2, .causal = true },
     multi_query = { .heads = 3, .kv_heads = 1 }, scaled = { .heads = 2, .scale = 0.25, .causal = true },
-    no_heads = { .heads = 0 }, uneven = { .heads = 4, .kv_heads = 3 };
+    no_heads = { .heads = 0 }, huge_heads = { .heads = INT64_MAX }, uneven = { .heads = 4, .kv_heads = 3 };
 #define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(ebb__attention_attrs)
 
 static const ebb_op_case cases[] = {
@@ -246,6 +250,8 @@ static const ebb_op_case cases[] = {
       WITH(two_heads) },
     { .name = "no heads", .n_in = 3, .in = { { 3, { 1, 3, 4 } }, { 3, { 1, 3, 4 } }, { 3, { 1, 3, 4 } } },
       WITH(no_heads), .expect = EBB_EINVAL },
+    { .name = "2^63 - 1 heads of nothing", .n_in = 3,
+      .in = { { 3, { 1, 3, 0 } }, { 3, { 1, 3, 0 } }, { 3, { 1, 3, 0 } } }, WITH(huge_heads), .expect = EBB_EINVAL },
     { .name = "kv heads do not divide", .n_in = 3,
       .in = { { 3, { 1, 3, 4 } }, { 3, { 1, 3, 4 } }, { 3, { 1, 3, 4 } } }, WITH(uneven), .expect = EBB_EINVAL },
     { .name = "k and v differ", .n_in = 3, .in = { { 3, { 1, 3, 4 } }, { 3, { 1, 3, 4 } }, { 3, { 1, 2, 4 } } },
@@ -263,6 +269,7 @@ static const ebb_op_case packed_cases[] = {
     { .name = "several tiles", .n_in = 1, .in = { { 3, { 1, 140, 3 } } }, WITH(one_head) },
     { .name = "one row", .n_in = 1, .in = { { 3, { 1, 1, 12 } } }, WITH(two_causal) },
     { .name = "no rows", .n_in = 1, .in = { { 3, { 2, 0, 12 } } }, WITH(two_heads) },
+    { .name = "2^63 - 1 heads", .n_in = 1, .in = { { 3, { 2, 4, 12 } } }, WITH(huge_heads), .expect = EBB_EINVAL },
     { .name = "width does not divide", .n_in = 1, .in = { { 3, { 2, 4, 13 } } }, WITH(two_heads),
       .expect = EBB_ESHAPE },
 };

@@ -10,6 +10,9 @@
 #include "ops/lanes.h"
 #include "ops/table.h"
 
+enum { MAX_HEAD_DIM = 65536 };                    /* as in configs */
+static const int64_t MAX_POSITION = INT64_C(1) << 52; /* the sum with a row number stays exact in f64 */
+
 typedef struct attrs {
     int64_t head_dim, heads, position; /* heads 0: all */
     double base;
@@ -22,8 +25,13 @@ static ebb_status infer(ebb_call *call)
     char text[96];
     ebb_status st = ebb__require_compute_dtype(call, 0);
     if (st != EBB_OK) return st;
-    if (at->head_dim < 2 || at->head_dim % 2 != 0) {
-        return ebb_fail(EBB_EINVAL, "rope: head_dim is %lld; it must be even", (long long)at->head_dim);
+    if (at->head_dim < 2 || at->head_dim > MAX_HEAD_DIM || at->head_dim % 2 != 0) {
+        return ebb_fail(EBB_EINVAL, "rope: head_dim is %lld; it must be even, 2 to %d", (long long)at->head_dim,
+                        MAX_HEAD_DIM);
+    }
+    if (at->position < -MAX_POSITION || at->position > MAX_POSITION) {
+        return ebb_fail(EBB_EINVAL, "rope: position is %lld; allowed are %lld to %lld", (long long)at->position,
+                        (long long)-MAX_POSITION, (long long)MAX_POSITION);
     }
     if (!(at->base > 0) || isinf(at->base)) {
         return ebb_fail(EBB_EINVAL, "rope: base is %g; it must be above 0", at->base);
@@ -79,6 +87,7 @@ static ebb_status run(const ebb_call *call, const void *x, void *y, bool accumul
     rotation r = { .call = call, .x = x, .y = y, .accumulate = accumulate, .sign = sign, .batch = in->dims[0],
                    .rows = in->dims[1], .width = in->dims[2], .half = at->head_dim / 2,
                    .rotated = at->heads ? at->heads * at->head_dim : in->dims[2] };
+    if (in->elems == 0) return EBB_OK;
     int64_t grain = 1 + (1 << 12) / (r.batch * r.width + 1);
     ebb_parallel(call, r.rows, grain, in->dtype == EBB_F64 ? rotate_rows_f64 : rotate_rows_f32, &r);
     return EBB_OK;
@@ -95,7 +104,8 @@ static ebb_status backward(const ebb_call *call)
 
 static const attrs all = { .head_dim = 4, .base = 10000 }, some = { .head_dim = 4, .heads = 2, .base = 10000 },
     later = { .head_dim = 6, .base = 100, .position = 7 }, odd = { .head_dim = 3, .base = 10000 },
-    no_base = { .head_dim = 4 }, too_many = { .head_dim = 4, .heads = 3, .base = 10000 };
+    no_base = { .head_dim = 4 }, far = { .head_dim = 4, .base = 10000, .position = INT64_MAX },
+    wide = { .head_dim = INT64_MAX - 1, .base = 10000 }, too_many = { .head_dim = 4, .heads = 3, .base = 10000 };
 #define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(attrs)
 
 static const ebb_op_case cases[] = {
@@ -106,6 +116,9 @@ static const ebb_op_case cases[] = {
     { .name = "no rows", .n_in = 1, .in = { { 3, { 2, 0, 8 } } }, WITH(all) },
     { .name = "no width", .n_in = 1, .in = { { 3, { 2, 3, 0 } } }, WITH(all) },
     { .name = "odd head_dim", .n_in = 1, .in = { { 3, { 2, 3, 6 } } }, WITH(odd), .expect = EBB_EINVAL },
+    { .name = "position 2^63 - 1", .n_in = 1, .in = { { 3, { 2, 3, 8 } } }, WITH(far), .expect = EBB_EINVAL },
+    { .name = "head_dim near 2^63 of nothing", .n_in = 1, .in = { { 3, { 2, 3, 0 } } }, WITH(wide),
+      .expect = EBB_EINVAL },
     { .name = "no base", .n_in = 1, .in = { { 3, { 2, 3, 8 } } }, WITH(no_base), .expect = EBB_EINVAL },
     { .name = "more heads than there are", .n_in = 1, .in = { { 3, { 2, 3, 8 } } }, WITH(too_many),
       .expect = EBB_ESHAPE },

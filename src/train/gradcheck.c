@@ -1,6 +1,7 @@
 /* Finite differences against an op's backward, in f64, over the op's own cases.
  * The loss is a fixed weighted sum of the outputs.  Beside the values of the gradients two habits of
- * the engine are checked: adding onto a gradient that is there, and one input's gradient alone. */
+ * the engine are checked: adding onto a gradient that is there, and one input's gradient alone.  And
+ * before all that: that `needs` names what backward reads (gradcheck_needs.c). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -206,8 +207,17 @@ static void check_refusal(ebb__probe *p, ebb_gradcheck_result *r)
                  ebb_status_name(p->op_case->expect), ebb_status_name(st));
 }
 
-static ebb_status check_probe(ebb__probe *p, double gradient_scale, ebb_gradcheck_result *r,
-                              bool *checked)
+/* What is the same for all cases of an op. */
+typedef struct check {
+    ebb_context *ctx;
+    const ebb_op *op;
+    double gradient_scale;
+    ebb__needs needs;
+    bool checked; /* a case has checked a gradient */
+} check;
+
+/* Backward would read NULL where `needs` lacks something, so then no gradient is computed. */
+static ebb_status check_probe(check *c, ebb__probe *p, ebb_gradcheck_result *r)
 {
     if (p->op_case->expect != EBB_OK) {
         check_refusal(p, r);
@@ -215,28 +225,33 @@ static ebb_status check_probe(ebb__probe *p, double gradient_scale, ebb_gradchec
     }
     EBB_TRY(ebb__probe_weigh(p));
     if (!has_differentiable(p)) return EBB_OK;
+    c->checked = true;
+    if (c->needs.lacking[0]) {
+        r->passed = false;
+        snprintf(r->message, sizeof(r->message), "%s", c->needs.lacking);
+        return EBB_OK;
+    }
     EBB_TRY(analytic(p, r));
     EBB_TRY(take_differences(p));
-    compare(p, gradient_scale, r);
-    *checked = true;
+    compare(p, c->gradient_scale, r);
     return EBB_OK;
 }
 
 /* What goes wrong while a case runs is the op's failure, except where memory is gone. */
-static ebb_status check_case(ebb_context *ctx, const ebb_op *op, const ebb_op_case *c,
-                             double gradient_scale, ebb_gradcheck_result *r, bool *checked)
+static ebb_status check_case(check *c, const ebb_op_case *op_case, ebb_gradcheck_result *r)
 {
     ebb__probe p;
-    *r =
-        (ebb_gradcheck_result){ .op = op->name, .op_case = c->name ? c->name : "", .passed = true };
-    ebb_status st = ebb__probe_begin(&p, ctx, op, c);
-    if (st == EBB_OK) st = check_probe(&p, gradient_scale, r, checked);
+    *r = (ebb_gradcheck_result){ .op = c->op->name,
+                                 .op_case = op_case->name ? op_case->name : "",
+                                 .passed = true };
+    ebb_status st = ebb__probe_begin(&p, c->ctx, c->op, op_case);
+    if (st == EBB_OK) st = check_probe(c, &p, r);
     ebb__probe_end(&p);
     if (st == EBB_ENOMEM) return st;
     if (st != EBB_OK) {
         r->passed = false;
         snprintf(r->message, sizeof(r->message), "%s: %s", ebb_status_name(st), ebb_message());
-        ebb_gradients_reset(ctx);
+        ebb_gradients_reset(c->ctx);
     }
     return EBB_OK;
 }
@@ -250,31 +265,39 @@ static bool has_gradients(const ebb_op *op)
 
 typedef void report_fn(void *user, const ebb_gradcheck_result *result);
 
-static ebb_status check_op(ebb_context *ctx, const ebb_op *op, double gradient_scale,
-                           report_fn *report, void *user)
+/* Failures of the op, whatever the case. */
+static void check_whole(const check *c, report_fn *report, void *user)
 {
-    bool checked = false;
-    for (int i = 0; i < op->n_cases; i++) {
+    ebb_gradcheck_result r = { .op = c->op->name, .op_case = "" };
+    if (!report) return;
+    if (c->op->n_cases == 0 || (!c->checked && has_gradients(c->op))) {
+        snprintf(r.message, sizeof(r.message), "%s",
+                 c->op->n_cases > 0 ? "no case checks a gradient" : "no case");
+        report(user, &r);
+    }
+    if (ebb__needs_surplus(&c->needs, c->op, r.message, sizeof(r.message))) report(user, &r);
+}
+
+static ebb_status check_op(check *c, report_fn *report, void *user)
+{
+    EBB_TRY(ebb__needs_check(&c->needs, c->ctx, c->op));
+    for (int i = 0; i < c->op->n_cases; i++) {
         ebb_gradcheck_result r;
-        EBB_TRY(check_case(ctx, op, &op->cases[i], gradient_scale, &r, &checked));
+        EBB_TRY(check_case(c, &c->op->cases[i], &r));
         if (report) report(user, &r);
     }
-    if (op->n_cases > 0 && (checked || !has_gradients(op))) return EBB_OK;
-    ebb_gradcheck_result r = { .op = op->name, .op_case = "" };
-    snprintf(r.message, sizeof(r.message), "%s",
-             op->n_cases > 0 ? "no case checks a gradient" : "no case");
-    if (report) report(user, &r);
+    check_whole(c, report, user);
     return EBB_OK;
 }
 
 ebb_status ebb_gradcheck(const ebb_op *op, double gradient_scale, report_fn *report, void *user)
 {
     if (!op) return ebb_fail(EBB_EINVAL, "gradcheck: no op");
-    ebb_context *ctx = NULL;
+    check c = { .op = op, .gradient_scale = gradient_scale };
     /* checks 2: what `needs` does not name, backward does not see. */
     ebb_context_options o = { .struct_bytes = sizeof(o), .threads = 2, .checks = 2, .seed = 7 };
-    EBB_TRY(ebb_context_new(&ctx, &o));
-    ebb_status st = check_op(ctx, op, gradient_scale, report, user);
-    ebb_context_free(ctx);
+    EBB_TRY(ebb_context_new(&c.ctx, &o));
+    ebb_status st = check_op(&c, report, user);
+    ebb_context_free(c.ctx);
     return st;
 }

@@ -30,11 +30,27 @@ typedef struct ebb__probe {
 EBB_NODISCARD ebb_status ebb__probe_begin(ebb__probe *p, ebb_context *ctx, const ebb_op *op,
                                           const ebb_op_case *op_case);
 void ebb__probe_end(ebb__probe *p);
+/* The inputs as the op gets them: views of the leaves where the case is strided.  Counted, on errors
+ * too: ebb_drop() each. */
+EBB_NODISCARD ebb_status ebb__probe_inputs(ebb__probe *p, ebb_tensor *ins[EBB_MAX_IN]);
 /* Runs the op; outs: n_out variables. */
 EBB_NODISCARD ebb_status ebb__probe_run(ebb__probe *p, ebb_tensor *outs[EBB_MAX_OUT]);
 /* Looks at the outputs once and makes the weights. */
 EBB_NODISCARD ebb_status ebb__probe_weigh(ebb__probe *p);
 /* All weighted outputs, one after another: values[out_elems] = weight * out, without recording. */
 EBB_NODISCARD ebb_status ebb__probe_values(ebb__probe *p, double *values);
+
+/* What the backwards of an op's cases read, against what its `needs` names. */
+typedef struct ebb__needs {
+    uint32_t read[EBB_MAX_IN]; /* EBB_IN | EBB_OUT mask: what input i's gradient was seen to read */
+    bool tried[EBB_MAX_IN];    /* some case asked for input i's gradient */
+    char lacking[160];         /* what `needs` lacks; empty: nothing */
+} ebb__needs;
+
+/* Runs the op's backward kernel over every case, on calls made by hand in which all data is there.
+ * A case that cannot run is left out.  Errors: ENOMEM. */
+EBB_NODISCARD ebb_status ebb__needs_check(ebb__needs *needs, ebb_context *ctx, const ebb_op *op);
+/* The first thing that `needs` names and no case reads, as text; false: there is none. */
+bool ebb__needs_surplus(const ebb__needs *needs, const ebb_op *op, char *text, size_t text_bytes);
 
 #endif

@@ -139,10 +139,16 @@ void ebb__probe_end(ebb__probe *p)
 
 /* ---- running ------------------------------------------------------------------------------ */
 
+ebb_status ebb__probe_inputs(ebb__probe *p, ebb_tensor *ins[EBB_MAX_IN])
+{
+    for (int i = 0; i < p->n_in; i++) EBB_TRY(see(&ins[i], &p->in[i]));
+    return EBB_OK;
+}
+
 static ebb_status apply(ebb__probe *p, ebb_tensor *ins[EBB_MAX_IN], ebb_tensor *outs[EBB_MAX_OUT])
 {
     ebb_tensor **out_vars[EBB_MAX_OUT];
-    for (int i = 0; i < p->n_in; i++) EBB_TRY(see(&ins[i], &p->in[i]));
+    EBB_TRY(ebb__probe_inputs(p, ins));
     for (int j = 0; j < p->n_out; j++) out_vars[j] = &outs[j];
     ebb_rng_set_offset(p->ctx, 0); /* an op that draws gets the same draws each time */
     const ebb_op_case *c = p->op_case;

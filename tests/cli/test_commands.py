@@ -302,6 +302,21 @@ class OtherCommands(unittest.TestCase):
         self.assertIn("--batch", report["error"]["message"])
         self.assertEqual(ebb("grads", MLP, "--weights", "w", "--batch", "b", "--out", "g").returncode, FAILED)
 
+    def test_labels_out_of_range_name_the_batch_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run, batch = os.path.join(folder, "run"), os.path.join(folder, "batch.safetensors")
+            ebb_json("train", GPT, "--steps", "1", "--out", run)
+            part = {"dtype": "I32", "shape": [1, 16]}
+            header = json.dumps({"tokens": {**part, "data_offsets": [0, 64]},
+                                 "targets": {**part, "data_offsets": [64, 128]}}).encode()
+            header += b" " * (-len(header) % 8)
+            with open(batch, "wb") as file:
+                file.write(struct.pack("<Q", len(header)) + header + struct.pack("<32i", *[1] * 31, 99))
+            error = ebb_json("grads", GPT, "--weights", os.path.join(run, "weights.safetensors"), "--batch", batch,
+                             "--out", os.path.join(folder, "grads"), status=USAGE)["error"]
+            self.assertIn(batch, error["message"])
+            self.assertIn("99", error["message"])
+
 
 class Sample(unittest.TestCase):
     @classmethod

@@ -1,4 +1,5 @@
 /* Trees: what a tree would hide is refused; every allocation may fail. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -85,16 +86,57 @@ Test(json_parse, a_long_duplicate_key_is_shown_cut)
                      "a character was cut");
 }
 
-Test(json_parse, what_cJSON_would_cut_short_is_refused)
+/* A number in an array, given as n copies of `digit` between two texts. */
+static void check_number(const char *before, char digit, size_t n, const char *after, double value)
 {
-    check_refused("[\"a\\u0000b\"]", "c.json:1:4: a zero character");
-    check_refused("{\"a\\u0000b\":1}", "zero character");
+    char text[2000];
     cJSON *tree = NULL;
-    check_ok(parse(&tree, "0.1000000000000000000000000000000000000000000000000000000000000"));
-    cr_assert_eq(tree->valuedouble, 0.1);
+    size_t used = (size_t)sprintf(text, "[\"-1\\\"2\", %s", before);
+    memset(text + used, digit, n);
+    sprintf(text + used + n, "%s ,true]", after);
+    check_ok(parse(&tree, text));
+    cr_assert_eq(cJSON_GetArraySize(tree), 3, "%s", text);
+    cr_assert_str_eq(cJSON_GetArrayItem(tree, 0)->valuestring, "-1\"2");
+    cr_assert_eq(cJSON_GetArrayItem(tree, 1)->valuedouble, value, "%s", text);
+    cr_assert(cJSON_IsTrue(cJSON_GetArrayItem(tree, 2)));
     cJSON_Delete(tree);
-    check_refused("[0.10000000000000000000000000000000000000000000000000000000000000]",
-                  "c.json:1:2: a number of 64 characters: at most 63");
+}
+
+Test(json_parse, a_number_of_any_length_is_read_whole)
+{
+    check_number("0.1", '0', 60, "", 0.1);
+    check_number("0.1", '0', 61, "", 0.1);
+    check_number("0.1", '0', 70, "e-5", 1e-6); /* cut short it would be 0.1 */
+    check_number("-0.", '0', 90, "1", -1e-91);
+    check_number("1", '0', 80, "", 1e80);
+    check_number("1", '0', 80, "E-80", 1);
+    check_number("-1", '0', 1500, "", -INFINITY); /* as -1e1500 is; the reader of fields refuses it */
+    /* 2^53 + 1 lies between two doubles: the last digit, beyond the 63rd, says which is nearer. */
+    check_number("9007199254740993.", '0', 70, "", 9007199254740992.0);
+    check_number("9007199254740993.", '0', 70, "1", 9007199254740994.0);
+    check_no_live_blocks();
+}
+
+Test(json_parse, a_long_number_alone_ends_with_the_text)
+{
+    char text[] = "0.30000000000000000000000000000000000000000000000000000000000000000001X";
+    cJSON *tree = NULL;
+    check_ok(ebb__json_parse(&tree, text, sizeof text - 2, "f"));
+    cr_assert_eq(tree->valuedouble, 0.3);
+    cJSON_Delete(tree);
+    check_no_live_blocks();
+}
+
+Test(json_parse, a_zero_character_does_not_end_a_string)
+{
+    cJSON *tree = NULL;
+    check_ok(parse(&tree, "{\"a\\u0000b\":\"\\u0000\\\\u0000\\u00001\",\"a\":\"\\\\u0000\"}"));
+    cr_assert_str_eq(tree->child->string, "a" EBB__JSON_ZERO "b");
+    cr_assert_str_eq(tree->child->valuestring, EBB__JSON_ZERO "\\u0000" EBB__JSON_ZERO "1");
+    const cJSON *a = cJSON_GetObjectItemCaseSensitive(tree, "a");
+    cr_assert_str_eq(a->valuestring, "\\u0000", "\"a\" is another key");
+    cJSON_Delete(tree);
+    check_refused("{\"a\\u0000b\":1,\"a\\u0000b\":2}", "duplicate");
     check_no_live_blocks();
 }
 
@@ -103,7 +145,7 @@ Test(json_parse, every_allocation_may_fail)
     for (uint64_t n = 1;; n++) {
         cJSON *tree = NULL;
         ebb_fault_arm(n);
-        ebb_status st = parse(&tree, "{\"a\":[1,2,{\"b\":\"text\"}],\"c\":{\"d\":\"\"}}");
+        ebb_status st = parse(&tree, "{\"a\":[1,2,{\"b\":\"te\\u0000xt\"}],\"c\":{\"d\":\"\"}}");
         if (!ebb_fault_fired()) {
             check_ok(st);
             cr_assert_gt(n, 10);

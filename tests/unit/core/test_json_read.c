@@ -291,3 +291,25 @@ Test(json_read, no_memory_for_the_list_of_keys)
     cJSON_Delete(tree);
     check_no_live_blocks();
 }
+
+/* As a C string each of these would look like a valid config. */
+Test(json_read, a_zero_character_anywhere_is_refused)
+{
+    static const char *const texts[] = {
+        "{\"name\":\"ab\\u0000cd\"}",      "{\"activation\":\"relu\\u0000\"}",
+        "{\"limit\":\"1MiB\\u0000\"}",     "{\"batch\\u0000\":1}",
+        "{\"extra\":[1,[\"x\\u0000\"]]}", "{\"extra\":{\"a\":{\"k\\u0000\":1}}}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        options o = { .batch = 5 };
+        check_fails(read_text_as(&o, "train", texts[i]), EBB_EINVAL);
+        check_message("a zero character (\\u0000) is not allowed in a ");
+        cr_assert_eq(o.batch, 5);
+        cr_assert_null(strstr(ebb_message(), EBB__JSON_ZERO));
+    }
+    options o = { .batch = 5 };
+    check_fails(read_text_as(&o, "train", texts[0]), EBB_EINVAL);
+    check_message("train.name: a zero");
+    check_fails(read_text_as(&o, "train", texts[3]), EBB_EINVAL);
+    check_message("train: a zero");
+}

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <ebb/data.h>
 #include <ebb/ops.h>
@@ -184,5 +185,27 @@ Test(safetensors_write, a_failed_save_leaves_the_old_file_and_no_other)
         cr_assert(n > 4);
         check_fails(ebb_safetensors_save(temp_path(&folder, "no/such/folder"), named, 2), EBB_EIO);
     }
+    temp_folder_remove(&folder);
+}
+
+Test(safetensors_write, dry_tensors_and_others_are_not_mixed)
+{
+    temp_folder folder = temp_folder_make();
+    with_context(ctx) {
+        EBB_LOCAL(x);
+        const char *path = temp_path(&folder, "f");
+        check_ok(ebb_zeros(&x, ctx, EBB_F32, 1, (int64_t[]){ 2 }));
+        with_device(dry_ctx, "dry:cpu") {
+            EBB_LOCAL(dry);
+            check_ok(ebb_zeros(&dry, dry_ctx, EBB_F32, 1, (int64_t[]){ 2 }));
+            ebb_named_tensor first[] = { { "x", x }, { "y", dry } };
+            ebb_named_tensor last[] = { { "x", dry }, { "y", x } };
+            check_fails(ebb_safetensors_save(path, first, 2), EBB_EDEVICE);
+            check_message("'y' is on a dry device, 'x' is not");
+            check_fails(ebb_safetensors_save(path, last, 2), EBB_EDEVICE);
+            check_message("'x' is on a dry device, 'y' is not");
+        }
+    }
+    cr_assert(access(temp_path(&folder, "f"), F_OK) != 0, "something was written");
     temp_folder_remove(&folder);
 }

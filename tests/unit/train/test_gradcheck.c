@@ -121,3 +121,37 @@ Test(gradcheck, needs_that_name_too_little_are_caught)
     check_ok(ebb_gradcheck(&op, 1, take, &s));
     cr_assert(s.n_failed > 0, "checks level 2 hides what needs does not name");
 }
+
+/* ---- needs that do not say what backward reads: built-in kernels, which check nothing ------- */
+
+static void check_needs_caught(const char *name, int input, uint32_t needs, const char *message)
+{
+    ebb_op op = *ebb_op_find(name);
+    op.needs[input] = needs;
+    seen s = { 0 };
+    check_ok(ebb_gradcheck(&op, 1, take, &s));
+    cr_assert(s.n_failed > 0, "%s with wrong needs passes", name);
+    cr_assert(strstr(s.message, message) != NULL, "%s", s.message);
+}
+
+Test(gradcheck, needs_too_small_for_a_kernel_that_checks_nothing_are_named)
+{
+    check_needs_caught("exp", 0, 0, "exp: needs[0] lacks output 0, which the gradient of input 0");
+    check_needs_caught("mul", 1, 0, "mul: needs[1] lacks input 0, which the gradient of input 1");
+    check_needs_caught("layernorm", 0, EBB_IN(0) | EBB_IN(1) | EBB_OUT(2),
+                       "layernorm: needs[0] lacks output 1");
+    check_needs_caught("layernorm", 1, EBB_IN(0) | EBB_OUT(1), "layernorm: needs[1] lacks output 2");
+    check_needs_caught("embedding", 0, 0, "embedding: needs[0] lacks input 1");
+    check_needs_caught("attention", 2, EBB_IN(0) | EBB_IN(1) | EBB_IN(3),
+                       "attention: needs[2] lacks output 1");
+    check_no_live_blocks();
+}
+
+Test(gradcheck, needs_too_large_are_named)
+{
+    check_needs_caught("scale", 0, EBB_IN(0), "scale: needs[0] names input 0");
+    check_needs_caught("relu", 0, EBB_IN(0) | EBB_OUT(0), "relu: needs[0] names input 0");
+    check_needs_caught("linear", 2, EBB_IN(1), "linear: needs[2] names input 1");
+    check_needs_caught("permute", 0, EBB_OUT(0), "permute: needs[0] names output 0");
+    check_no_live_blocks();
+}
