@@ -49,6 +49,8 @@ typedef struct ebb_train_options {
     void *user;
     bool (*stop)(void *user);  /* NULL; true: no further step begins; ebb_evaluate() ends with ESTATE */
     const ebb_observer *observer; /* NULL: none */
+    const char *const *sets;   /* of a run folder's config (evaluate, sample): applied as in ebb_config_load() */
+    int n_sets;
     bool skip_eval;            /* no evaluation; its loader's buffers are there all the same */
 } ebb_train_options;
 

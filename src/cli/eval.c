@@ -26,11 +26,11 @@ static int report(const cli_args *args, const ebb_train_result *r)
 
 static int run(const cli_args *args)
 {
-    if (args->n_sets > 0)
-        return cli_usage(args, "--set: eval takes the run folder's config as it is");
     static ebb_train_result result;
     ebb_progress_line line;
     ebb_train_options options = cli_train_options(args);
+    options.sets = args->sets;
+    options.n_sets = args->n_sets;
     cli_watch(&options, args, &line);
     ebb_status st = ebb_evaluate(&result, args->operands[0], &options);
     ebb_progress_clear(&line);

@@ -115,9 +115,10 @@ ebb_status ebb__run_open_trained(ebb__run *run, ebb_config **config, const char 
                                  const ebb_train_options *options)
 {
     char path[EBB__RUN_PATH_BYTES];
+    EBB_TRY(ebb__check_options(options));
     EBB_TRY(ebb__run_file(path, run_dir, "config.json"));
-    EBB_TRY(ebb_config_load(config, path, NULL, 0));
-    EBB_TRY(ebb__run_open(run, *config, options, options ? options->device : NULL));
+    EBB_TRY(ebb_config_load(config, path, options->sets, options->n_sets));
+    EBB_TRY(ebb__run_open(run, *config, options, options->device));
     EBB_TRY(ebb__run_file(path, run_dir, "weights.safetensors"));
     return ebb_model_load(run->model, path);
 }
