@@ -9,6 +9,7 @@
 #include "core/assert.h"
 #include "core/mem.h"
 #include "core/site.h"
+#include "tensor/upward.h"
 
 static void arm_faults_from_environment(void)
 {
@@ -55,6 +56,8 @@ ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options
     atomic_init(&ctx->refs, 1);
     ctx->seed = o.seed;
     ctx->phase = EBB__PHASE_FORWARD;
+    ctx->host_limit_bytes = o.host_limit_bytes;
+    ctx->check_recompute = o.check_recompute;
     ctx->next_tensor_id = ctx->next_node_seq = ctx->next_segment_number = 1;
     *out = ctx;
     return EBB_OK;
@@ -68,6 +71,7 @@ fail:
 void ebb__context_release(ebb_context *ctx)
 {
     if (atomic_fetch_sub(&ctx->refs, 1) != 1) return;
+    ebb__saver_deinit(ctx);
     ebb__pool_free(ctx->pool);
     ebb__device_close(&ctx->device);
     pthread_mutex_destroy(&ctx->lock);

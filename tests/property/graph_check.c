@@ -26,11 +26,14 @@ void check_same_graph(const graph_result *a, const graph_result *b, uint64_t see
 
 static void check_all_gone(const ebb_context *ctx, uint64_t seed, uint64_t saving)
 {
-    ebb_memory_stats m;
+    ebb_memory_stats m, host;
     ebb_memory_stats_get(ctx, &m);
-    cr_assert(m.allocated_bytes == 0 && ebb_live_nodes(ctx) == 0,
-              "graph %llu, saving %llu: %zu bytes, %zu nodes are alive", (unsigned long long)seed,
-              (unsigned long long)saving, m.allocated_bytes, ebb_live_nodes(ctx));
+    ebb_host_memory_stats_get(ctx, &host);
+    cr_assert(m.allocated_bytes == 0 && host.allocated_bytes == 0 && ebb_live_nodes(ctx) == 0 &&
+                  random_graph_packed() == 0,
+              "graph %llu, saving %llu: %zu bytes, %zu on the host, %zu nodes, %d packed are alive",
+              (unsigned long long)seed, (unsigned long long)saving, m.allocated_bytes, host.allocated_bytes,
+              ebb_live_nodes(ctx), random_graph_packed());
 }
 
 void check_graphs(uint64_t first, int n)
@@ -53,6 +56,11 @@ void check_graphs(uint64_t first, int n)
         ebb_recompute_stats_get(ctx, &stats);
         cr_assert(stats.segments > (uint64_t)n && stats.recomputed_ops > (uint64_t)n,
                   "too little was recomputed");
+        cr_assert(stats.offloaded_bytes > 1000 * (uint64_t)n && stats.fetched_bytes > 100 * (uint64_t)n &&
+                      stats.packed_bytes > 100 * (uint64_t)n,
+                  "too little was packed: %llu offloaded, %llu back, %llu packed",
+                  (unsigned long long)stats.offloaded_bytes, (unsigned long long)stats.fetched_bytes,
+                  (unsigned long long)stats.packed_bytes);
     }
     cr_assert(n_finite * 10 > n * 9 && n_trained * 10 > n * 9, "%d of %d finite, %d trained: a weak test",
               n_finite, n, n_trained);

@@ -17,9 +17,11 @@ typedef struct graph_result {
     bool trained;                   /* some leaf could have a gradient */
 } graph_result;
 
-/* saving 0: everything is kept.  Else: segments, their nesting, policies and the list of recomputed
- * ops are drawn from it.  All that was made is dropped before it returns.  Errors: ENOMEM. */
+/* saving 0: everything is kept.  Else: segments, their nesting, policies, savers of ops and the list of
+ * recomputed ops are drawn from it; none that rounds.  All that was made is dropped before it returns.  Errors: ENOMEM. */
 ebb_status random_graph_run(graph_result *out, ebb_context *ctx, uint64_t seed, uint64_t saving);
+
+int random_graph_packed(void); /* storages that the graphs' own saver holds; 0 when all are gone */
 
 /* The same loss, the same leaves with a gradient, the same bits. */
 void check_same_graph(const graph_result *a, const graph_result *b, uint64_t seed, uint64_t saving);
