@@ -202,7 +202,8 @@ static int n_packed;
 static size_t turned_bytes(void *user, const ebb_arg *x)
 {
     (void)user;
-    return (size_t)x->elems * ebb_dtype_bytes(x->dtype);
+    size_t n = (size_t)x->elems * ebb_dtype_bytes(x->dtype);
+    return n % 3 ? n : SIZE_MAX; /* some it leaves alone */
 }
 
 static bool turn(void *user, const ebb_arg *x, void *packed)
@@ -210,7 +211,6 @@ static bool turn(void *user, const ebb_arg *x, void *packed)
     const unsigned char *from = x->data;
     unsigned char *to = packed;
     size_t n = turned_bytes(user, x);
-    if (n % 3 == 0) return false; /* some it leaves alone */
     for (size_t i = 0; i < n; i++) to[i] = from[i] ^ 0x5A;
     n_packed++;
     return true;

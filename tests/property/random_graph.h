@@ -27,6 +27,8 @@ int random_graph_packed(void); /* storages that the graphs' own saver holds; 0 w
 void check_same_graph(const graph_result *a, const graph_result *b, uint64_t seed, uint64_t saving);
 /* Graphs first..first + n - 1, each with everything kept and then in several other ways. */
 void check_graphs(uint64_t first, int n);
+/* The same graphs in a real and in a dry context: the same peaks of both pools, to the byte. */
+void check_graph_peaks(uint64_t first, int n);
 /* In each graph a few drawn allocations fail, one per run: ENOMEM and nothing left; afterwards the graph
  * gives the bits that it gave before. */
 void check_graph_faults(uint64_t first, int n);
