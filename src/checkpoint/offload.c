@@ -4,6 +4,7 @@
 
 #include "checkpoint/pack.h"
 #include "core/mem.h"
+#include "tensor/upward.h"
 
 const ebb_packer ebb__offload = { .name = "offload" };
 
@@ -77,6 +78,11 @@ void ebb_host_memory_stats_get(const ebb_context *ctx, ebb_memory_stats *stats)
 void ebb_host_memory_reset_peak(ebb_context *ctx)
 {
     if (ctx->host) ebb__pool_reset_peak(ctx->host->pool);
+}
+
+size_t ebb__saver_resident_bytes(const ebb_context *ctx)
+{
+    return ctx->host ? ebb__pool_resident_bytes(ctx->host->pool) : 0;
 }
 
 uint64_t ebb__host_fingerprint(const ebb_context *ctx)

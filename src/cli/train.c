@@ -19,9 +19,12 @@ static int run(const cli_args *args)
     static ebb_train_result result;
     ebb_progress_line line;
     ebb_train_options options = cli_train_options(args);
+    cli_warnings warnings;
     cli_watch(&options, args, &line);
+    cli_collect_warnings(&options, &warnings);
     ebb_status st = ebb_train(&result, config, &options);
     ebb_progress_clear(&line);
+    cli_print_warnings(&warnings, args);
     status = st == EBB_OK ? report(args, &result) : cli_fail(args, st);
     ebb_config_free(config);
     return status;
@@ -33,6 +36,8 @@ static const cli_option options[] = {
       "run folder: config, weights, optimizer, metrics", false },
     { "--resume", "DIR", CLI_TEXT, offsetof(cli_args, resume),
       "goes on from a run folder, in it unless --out is given", false },
+    { "--check-recompute", NULL, CLI_FLAG, offsetof(cli_args, check_recompute),
+      "compares what is recomputed with the first run, bit by bit", false },
 };
 
 const cli_command cli_train = {

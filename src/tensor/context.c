@@ -140,6 +140,6 @@ size_t ebb_memory_outside_bytes(const ebb_context *ctx)
     if (fscanf(file, "%*s %ld", &pages) != 1) pages = 0;
     fclose(file);
     size_t resident = (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
-    size_t pool = ebb__pool_resident_bytes(ctx->pool);
+    size_t pool = ebb__pool_resident_bytes(ctx->pool) + ebb__saver_resident_bytes(ctx);
     return resident > pool ? resident - pool : 0;
 }
