@@ -207,7 +207,7 @@ class Estimate(unittest.TestCase):
                 dry = ebb_json("estimate", config, "--threads", threads, *options)
                 real = ebb_json("train", config, "--threads", threads, *options)
                 self.assertEqual(set(dry), {"schema", "peak_allocated_bytes", "peak_reserved_bytes",
-                                    "host_peak_allocated_bytes", "host_peak_reserved_bytes",
+                                            "host_peak_allocated_bytes", "host_peak_reserved_bytes",
                                             "peak_requested_bytes", "memory", "flops", "recompute_flops", "parameters"})
                 for key in ("peak_allocated_bytes", "peak_reserved_bytes", "peak_requested_bytes", "memory"):
                     self.assertEqual(dry[key], real[key], (config, sets, key))
