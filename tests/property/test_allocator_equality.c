@@ -32,6 +32,8 @@ static void check_equal(int model, const char *checkpoint, const char *option,
               "%d %s %s: %zu predicted, %zu measured (reserved)", model, checkpoint, option,
               a->peak_reserved_bytes, b->peak_reserved_bytes);
     cr_assert(a->peak_requested_bytes == b->peak_requested_bytes);
+    cr_assert(dry.host_memory.peak_allocated_bytes == real->host_memory.peak_allocated_bytes &&
+              dry.host_memory.peak_reserved_bytes == real->host_memory.peak_reserved_bytes);
     cr_assert(
         memcmp(a->by_category_at_peak, b->by_category_at_peak, sizeof a->by_category_at_peak) == 0);
     ebb_config_free(config);
