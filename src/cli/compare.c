@@ -143,6 +143,7 @@ static int print_table(const comparison *c)
     snprintf(path, sizeof(path), "%.*s", (int)(c->variants[0].value - c->variants[0].set - 1),
              c->variants[0].set);
     named[0] = path;
+    if (offloads(c)) named[7] = "grads";
     ebb_table *table = NULL;
     ebb_status st = ebb_table_new(&table, offloads(c) ? 9 : 8, named);
     for (int i = 0; i < c->n_done && st == EBB_OK; i++) st = add_row(table, c, i);
