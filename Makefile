@@ -22,6 +22,7 @@ demo:
 
 test:
 	@scripts/install-packages.sh build
+	@scripts/install-packages.sh test || echo 'make test: some tests will be skipped' >&2
 	@scripts/run-tests.sh $(PRESETS)
 
 bench: build

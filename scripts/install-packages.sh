@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing.  Usage: scripts/install-packages.sh [build] [data]
+# Installs the Debian packages that are missing.  Usage: scripts/install-packages.sh [build] [test] [data]
 #   build  what the build and the tests need
+#   test   what some tests need, which are skipped without it
 #   data   what the example configs train on
-# Without arguments: both.  Does nothing, and needs no rights, where all are there.
+# Without arguments: all.  Does nothing, and needs no rights, where all are there.
 set -euo pipefail
 
 # shellcheck disable=SC2034 # read by name
@@ -17,6 +18,10 @@ libcjson-dev          -
 libopenblas-pthread-dev -
 zlib1g-dev            -
 libcriterion-dev      -
+node-d3               -
+'
+test_packages='
+chromium              chromium
 '
 # shellcheck disable=SC2034
 data_packages='
@@ -38,10 +43,10 @@ fail() # reason
 }
 
 missing=()
-[ $# -gt 0 ] || set -- build data
+[ $# -gt 0 ] || set -- build test data
 for group; do
     list=${group}_packages
-    [ -n "${!list-}" ] || { echo "install-packages: no group '$group'; there are: build data" >&2; exit 2; }
+    [ -n "${!list-}" ] || { echo "install-packages: no group '$group'; there are: build test data" >&2; exit 2; }
     while read -r package command; do
         [ -z "$package" ] || is_there "$package" "$command" || missing+=("$package")
     done <<<"${!list}"

@@ -35,7 +35,7 @@ typedef struct ebb_backward_options {
                                    roots must have one element */
     ebb_tensor *const *targets; /* when set: gradients of these go to target_grads (variables, NULL
                                    where no path leads to the target) and no leaf accumulates */
-    ebb_tensor **target_grads;
+    ebb_tensor **target_grads;  /* bound when all went well; one listed twice is bound twice */
     int n_targets;
 } ebb_backward_options;
 

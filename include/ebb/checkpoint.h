@@ -56,7 +56,9 @@ typedef ebb_status ebb_segment_fn(void *user, ebb_tensor **out, ebb_tensor *x);
 EBB_API EBB_NODISCARD ebb_status ebb_checkpoint(ebb_tensor **out, ebb_tensor *x, ebb_segment_fn *fn,
                                                 void *user, const ebb_checkpoint_options *options);
 /* The same in two calls, for segments with several inputs and outputs: whatever runs between them
- * on this thread belongs to the segment.  ebb_segment_end() must follow, on errors too. */
+ * on this thread belongs to the segment.  ebb_segment_end() must follow, on errors too; without
+ * a begin it does nothing.  What calls inside a segment make may not be changed in place, then or
+ * later: a recompute makes the old bytes.  Errors: EUNSUPPORTED (nested more than 4096 deep). */
 EBB_API EBB_NODISCARD ebb_status ebb_segment_begin(ebb_context *ctx, const ebb_checkpoint_options *options);
 EBB_API void ebb_segment_end(ebb_context *ctx);
 

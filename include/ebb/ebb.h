@@ -15,6 +15,7 @@
 #include <ebb/status.h>
 #include <ebb/stream.h>
 #include <ebb/tensor.h>
+#include <ebb/trace.h>
 #include <ebb/train.h>
 #include <ebb/types.h>
 

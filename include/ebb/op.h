@@ -63,7 +63,8 @@ typedef struct ebb_kernel {
 enum {
     EBB_OP_VIEW = 1u << 0,       /* out[0] shares in[0]'s storage; infer() sets dims, strides,
                                     view_offset; no forward kernel */
-    EBB_OP_INPLACE_OK = 1u << 1, /* forward may write out[0] over in[0] (same shape and dtype) */
+    EBB_OP_INPLACE_OK = 1u << 1, /* forward may write out[0] over in[0] (same shape and dtype), and
+                                    does not fail once it has written */
     EBB_OP_RANDOM = 1u << 2,     /* draws; infer() leaves in rng_offset how many offsets it takes */
     EBB_OP_CHEAP = 1u << 3,      /* cheap to recompute against its bytes */
     EBB_OP_STATEFUL = 1u << 4,   /* changes state; never repeated by a recompute */

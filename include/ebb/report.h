@@ -26,6 +26,10 @@ EBB_API void ebb_table_print(const ebb_table *table, void *file);
 
 /* Memory by category at the instant of the peak, largest first, and the totals. */
 EBB_API void ebb_memory_print(const ebb_memory_stats *stats, void *file);
+/* All statistics of the pool as a table: metrics by row (allocated, active, requested, reserved and
+ * inactive split bytes; blocks and segments; each of all, of the large and of the small pool), columns
+ * now, peak, sum of allocated, sum of freed; then the counts of retries and failures. */
+EBB_API void ebb_memory_summary_print(const ebb_context *ctx, void *file);
 /* "1.2 s", "3 min 20 s", "2 h 5 min"; returns buf. */
 EBB_API char *ebb_time_format(double seconds, char *buf, size_t buf_bytes);
 /* "950", "12.3 k", "4.56 M"; returns buf. */

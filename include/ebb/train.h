@@ -25,6 +25,15 @@ typedef struct ebb_progress {
     size_t allocated_bytes, peak_allocated_bytes;
 } ebb_progress;
 
+/* Who looks at a run while it goes.  Any may be NULL; what one returns that is not EBB_OK ends the run. */
+typedef struct ebb_observer {
+    void *user;
+    ebb_status (*on_step_begin)(void *user, ebb_context *ctx, int64_t step); /* steps count from 1 */
+    ebb_status (*on_backward)(void *user, ebb_context *ctx); /* a micro-batch's graph is complete, backward is next */
+    ebb_status (*on_step_end)(void *user, ebb_context *ctx, int64_t step);   /* before an evaluation */
+    ebb_status (*on_end)(void *user, ebb_context *ctx);      /* after the last step, the model still there */
+} ebb_observer;
+
 typedef struct ebb_train_options {
     size_t struct_bytes;
     const char *device;        /* "cpu", "dry:cpu" */
@@ -42,7 +51,9 @@ typedef struct ebb_train_options {
     void (*on_forward)(void *user, const ebb_context *ctx);
     void (*on_progress)(void *user, const ebb_progress *progress);
     void *user;
-    bool (*stop)(void *user);  /* NULL; true: stop after this step */
+    bool (*stop)(void *user);  /* NULL; true: no further step begins; ebb_evaluate() ends with ESTATE */
+    const ebb_observer *observer; /* NULL: none */
+    bool skip_eval;            /* no evaluation; its loader's buffers are there all the same */
 } ebb_train_options;
 
 typedef struct ebb_train_result {

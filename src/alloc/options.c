@@ -37,10 +37,11 @@ static bool set_mb(void *field, const char *value)
     return true;
 }
 
+/* More than a standard segment of 20 MiB, or its whole would never serve a small request again. */
 static bool set_split_mb(void *field, const char *value)
 {
     size_t bytes;
-    if (!set_mb(&bytes, value) || bytes < (size_t)20 << MIB_BITS) return false;
+    if (!set_mb(&bytes, value) || bytes < (size_t)21 << MIB_BITS) return false;
     *(size_t *)field = bytes;
     return true;
 }
@@ -126,7 +127,7 @@ static const key keys[] = {
     { "garbage_collection_threshold", "above 0 and below 1", set_fraction,
       AT(garbage_collection_threshold) },
     { "max_non_split_rounding_mb", MB, set_mb, AT(max_non_split_rounding_bytes) },
-    { "max_split_size_mb", MB " from 20", set_split_mb, AT(max_split_bytes) },
+    { "max_split_size_mb", MB " from 21", set_split_mb, AT(max_split_bytes) },
     { "offset_plan", "True or False", set_bool, AT(offset_plan) },
     { "roundup_power2_divisions",
       "a power of 2 up to 32768, or [256:1,512:2,>:4] with powers of 2, sizes in MiB "

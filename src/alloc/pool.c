@@ -7,7 +7,7 @@
 #include "core/assert.h"
 #include "core/mem.h"
 
-static ebb__block *find_free(ebb__pool *pool, const ebb__request *request)
+ebb__block *ebb__pool_find_free(ebb__pool *pool, const ebb__request *request)
 {
     pool->n_searches++;
     ebb__block *block =
@@ -25,8 +25,8 @@ static ebb_status take_block(ebb__pool *pool, ebb__block **out, const ebb__reque
     if (status != EBB_OK) return status;
     if (pool->first_wait) ebb__stream_uses_poll(pool);
     ebb__block *block = pool->plan ? ebb__plan_take(pool, request) : NULL;
-    if (!block) block = find_free(pool, request);
-    if (!block && ebb__deferred_flush(pool)) block = find_free(pool, request);
+    if (!block) block = ebb__pool_find_free(pool, request);
+    if (!block && ebb__deferred_flush(pool)) block = ebb__pool_find_free(pool, request);
     if (!block) status = ebb__segment_for(pool, &block, request);
     if (status != EBB_OK) return status;
     if (ebb__block_splits(pool, block, request))

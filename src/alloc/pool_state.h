@@ -183,6 +183,9 @@ ebb__block *ebb__block_cut(ebb__pool *pool, ebb__block *block, size_t bytes);
  * puts it into the tree if it has memory.  Returns the block that it became a part of. */
 ebb__block *ebb__block_make_free(ebb__pool *pool, ebb__block *block);
 
+/* pool.c: the best free block for the request, taken out of the free tree; NULL: none suits. */
+ebb__block *ebb__pool_find_free(ebb__pool *pool, const ebb__request *request);
+
 /* ---- segments.c -------------------------------------------------------------------------- */
 /* A new segment of one block, which is in no tree yet.  NULL: no memory, or no room below the limit.
  * Uses one spare struct. */

@@ -173,9 +173,12 @@ ebb_status ebb__segment_for(ebb__pool *pool, ebb__block **out, const ebb__reques
         status = new_memory(pool, out, request);
     if (status != EBB_OK || *out) return status;
     ebb__stream_uses_wait(pool);
+    *out = ebb__pool_find_free(pool, request); /* what streams held back may do */
+    if (*out) return EBB_OK;
     pool->stats.n_alloc_retries++;
     pool->counters.n_retries++;
-    if (ebb__pool_return_cached(pool) > 0) status = new_memory(pool, out, request);
+    (void)ebb__pool_return_cached(pool);
+    status = new_memory(pool, out, request); /* giving up oversize segments may have made room as well */
     if (status != EBB_OK || *out) return status;
     return ebb__pool_oom(pool, request);
 }

@@ -75,12 +75,21 @@ static int target_of(const ebb__walk *w, const ebb_node *node, int out)
     return 0;
 }
 
+/* The first place in the list of the tensor that stands at place k. */
+static int same_target(const ebb__walk *w, int k)
+{
+    ebb_tensor *const *t = w->options.targets;
+    int first = 0;
+    while (t[first] != t[k] && !(t[k]->node && t[first]->node == t[k]->node && t[first]->out == t[k]->out)) first++;
+    return first;
+}
+
 /* Oldest first: a node is wanted when one of its gradients leads to a target. */
 static void mark_wanted(ebb__walk *w)
 {
     for (int k = 0; k < w->options.n_targets; k++) {
         ebb_tensor *t = w->options.targets[k];
-        if (!t->node && t->stamp == w->number) t->target = 1 + k;
+        if (!t->node && t->stamp == w->number) t->target = 1 + same_target(w, k);
     }
     for (size_t at = w->n_nodes; at-- > 0;) {
         ebb_node *node = w->nodes[at];
@@ -107,6 +116,8 @@ static ebb_status check_root(const ebb__walk *w, int k)
         return ebb_fail(EBB_ESHAPE, "backward: root %d is %s; only a root with one element may go without a given gradient",
                         k, ebb_tensor_describe(root, a, sizeof a));
     if (!grad) return EBB_OK;
+    if (grad->ctx != root->ctx)
+        return ebb_fail(EBB_EDEVICE, "backward: root %d and its gradient belong to different contexts", k);
     if (grad->dtype != root->dtype)
         return ebb_fail(EBB_EDTYPE, "backward: the gradient of root %d is %s, the root %s", k,
                         ebb_tensor_describe(grad, b, sizeof b), ebb_tensor_describe(root, a, sizeof a));
@@ -125,7 +136,7 @@ static ebb_status find_graph(ebb__walk *w)
     }
     ebb_status st = discover(w);
     if (st != EBB_OK) return st;
-    qsort(w->nodes, w->n_nodes, sizeof w->nodes[0], youngest_first);
+    if (w->n_nodes) qsort(w->nodes, w->n_nodes, sizeof w->nodes[0], youngest_first);
     if (w->options.n_targets) mark_wanted(w);
     return EBB_OK;
 }
@@ -160,7 +171,7 @@ static ebb_status finish_output(ebb__walk *w, ebb_node *node, int out)
 {
     ebb_status st = ebb__hooks_run_grad(node->hooks[out], NULL, &node->pending[out]);
     int target = st == EBB_OK ? target_of(w, node, out) : 0;
-    if (target) ebb_bind(&w->options.target_grads[target - 1], node->pending[out]);
+    if (target) ebb_bind(&w->found[target - 1], node->pending[out]);
     return st;
 }
 
@@ -203,19 +214,33 @@ static void undo(ebb__walk *w)
         ebb_drop(&w->leaves[at]->pending);
         if (w->options.n_targets == 0) ebb_drop_grad(w->leaves[at]);
     }
-    for (int k = 0; k < w->options.n_targets; k++) ebb_drop(&w->options.target_grads[k]);
     w->ctx->gradients_invalid = true;
+}
+
+/* Targets that no path leads to get NULL; one that is listed twice is bound twice. */
+static void publish_targets(ebb__walk *w)
+{
+    for (int k = 0; k < w->options.n_targets; k++) ebb_bind(&w->options.target_grads[k], w->found[same_target(w, k)]);
+}
+
+static ebb_status walk_init(ebb__walk *w)
+{
+    if (!w->options.n_targets) return EBB_OK;
+    w->found = ebb__calloc((size_t)w->options.n_targets, sizeof w->found[0]);
+    return w->found ? EBB_OK : EBB_ENOMEM;
 }
 
 static void walk_deinit(ebb__walk *w)
 {
+    for (int k = 0; w->found && k < w->options.n_targets; k++) ebb_drop(&w->found[k]);
+    ebb__free(w->found);
     for (size_t at = 0; at < w->n_nodes; at++) ebb__node_release(w->nodes[at]);
     for (size_t at = 0; at < w->n_leaves; at++) ebb__engine_drop(&w->leaves[at]);
     ebb__free(w->nodes);
     ebb__free(w->leaves);
 }
 
-static ebb_status check_options(const ebb_backward_options *o, int n_roots)
+static ebb_status check_options(const ebb_backward_options *o, ebb_tensor *const roots[], int n_roots)
 {
     if (n_roots < 1) return ebb_fail(EBB_EINVAL, "backward: no roots");
     if (o->struct_bytes != sizeof *o)
@@ -225,6 +250,10 @@ static ebb_status check_options(const ebb_backward_options *o, int n_roots)
     for (int k = 0; k < o->n_targets; k++)
         if (!o->targets[k] || !ebb__tensor_wants_grad(o->targets[k]))
             return ebb_fail(EBB_ESTATE, "backward: target %d needs no gradient", k);
+    if (!roots[0]) return ebb_fail(EBB_EINVAL, "backward: root 0 is NULL");
+    for (int k = 0; k < o->n_targets; k++)
+        if (o->targets[k]->ctx != roots[0]->ctx)
+            return ebb_fail(EBB_EDEVICE, "backward: target %d and the roots belong to different contexts", k);
     return EBB_OK;
 }
 
@@ -232,13 +261,13 @@ ebb_status ebb_backward_ex(ebb_tensor *const roots[], int n_roots, const ebb_bac
 {
     ebb_backward_options plain = { .struct_bytes = sizeof plain };
     if (!options) options = &plain;
-    ebb_status st = check_options(options, n_roots);
+    ebb_status st = check_options(options, roots, n_roots);
     if (st != EBB_OK) return st;
-    if (!roots[0]) return ebb_fail(EBB_EINVAL, "backward: root 0 is NULL");
     ebb_context *ctx = roots[0]->ctx;
     if (ctx->walking) return ebb_fail(EBB_ESTATE, "backward: another backward of this context is running (a hook called it)");
     ebb__walk w = { .ctx = ctx, .number = ++ctx->backward_number, .options = *options, .roots = roots, .n_roots = n_roots };
-    st = find_graph(&w);
+    st = walk_init(&w);
+    if (st == EBB_OK) st = find_graph(&w);
     if (st == EBB_OK) {
         EBB_WITH_MODE(EBB_NO_GRAD);
         ebb__phase before = ebb__phase_set(ctx, EBB__PHASE_BACKWARD);
@@ -247,7 +276,8 @@ ebb_status ebb_backward_ex(ebb_tensor *const roots[], int n_roots, const ebb_bac
         ctx->walking = true;
         st = walk(&w);
         if (st == EBB_OK) st = ebb__gradient_finish(&w);
-        if (st != EBB_OK) undo(&w);
+        if (st == EBB_OK) publish_targets(&w);
+        else undo(&w);
         ebb__saver_backward_end(ctx);
         ctx->walking = false;
         ctx->scope = scope;

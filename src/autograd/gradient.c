@@ -75,7 +75,7 @@ static ebb_status make_own(ebb__walk *w, ebb_tensor **place, const ebb__owner *o
 
 static ebb_status hand_to_target(ebb__walk *w, ebb_tensor *leaf)
 {
-    if (leaf->target) ebb_move(&w->options.target_grads[leaf->target - 1], &leaf->pending);
+    if (leaf->target) ebb_move(&w->found[leaf->target - 1], &leaf->pending);
     ebb_drop(&leaf->pending);
     return EBB_OK;
 }
@@ -145,7 +145,8 @@ ebb_status ebb__gradient_add(ebb__walk *w, const ebb__edge *edge, ebb_tensor **g
             set_leaf_grad(edge->leaf, grad);
         } else ebb_move(place, grad);
     } else {
-        if (edge->node) st = make_own(w, place, &owner);
+        bool held_by_user = edge->leaf && place == &edge->leaf->grad; /* adding in place is what is asked for */
+        if (!held_by_user) st = make_own(w, place, &owner);
         if (st != EBB_OK) return st;
         ebb_arg to, from;
         ebb__tensor_arg(*place, &to);
@@ -173,7 +174,7 @@ static ebb_status open_slot(node_run *r, int k, ebb_arg *arg)
     ebb_node *node = r->node;
     char what[160];
     ebb__slot *slot = &node->slots[k];
-    if (slot->state != EBB_SLOT_KEPT || slot->version != slot->storage->version)
+    if (!slot->storage || slot->version != slot->storage->version)
         snprintf(what, sizeof what, "backward: %s #%llu%s%s: saved tensor %s", node->record->op->name,
                  (unsigned long long)node->seq, node->record->scope ? " in " : "",
                  node->record->scope ? node->record->scope : "", ebb__slot_name(node, k));

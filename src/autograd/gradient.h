@@ -12,6 +12,7 @@ typedef struct ebb__walk {
     int n_roots;
     ebb_node **nodes;              /* counted; youngest first once found */
     size_t n_nodes, cap_nodes;
+    ebb_tensor **found;            /* [n_targets], counted: the targets' gradients until all went well */
     ebb_tensor **leaves;           /* counted */
     size_t n_leaves, cap_leaves;
 } ebb__walk;

@@ -39,16 +39,28 @@ static void entry_free(ebb__hook_entry *entry)
     ebb__free(entry);
 }
 
+/* Takes removed entries out, unless hooks are running: a hook may remove itself or another. */
+static void sweep(struct ebb__hooks *hooks)
+{
+    if (hooks->running) return;
+    for (ebb__hook_entry **at = &hooks->first; *at;) {
+        ebb__hook_entry *entry = *at;
+        if (!entry->removed) {
+            at = &entry->next;
+            continue;
+        }
+        *at = entry->next;
+        entry_free(entry);
+    }
+}
+
 void ebb_hook_remove(ebb_tensor *t, int id)
 {
     struct ebb__hooks *hooks = *ebb__hooks_of(t);
-    for (ebb__hook_entry **at = hooks ? &hooks->first : NULL; at && *at; at = &(*at)->next) {
-        if ((*at)->id != id) continue;
-        ebb__hook_entry *entry = *at;
-        *at = entry->next;
-        entry_free(entry);
-        return;
-    }
+    if (!hooks) return;
+    for (ebb__hook_entry *e = hooks->first; e; e = e->next)
+        if (e->id == id) e->removed = true;
+    sweep(hooks);
 }
 
 void ebb__hooks_free(struct ebb__hooks *hooks)
@@ -66,7 +78,7 @@ void ebb__hooks_free(struct ebb__hooks *hooks)
 bool ebb__hooks_want_grad(const struct ebb__hooks *hooks)
 {
     for (const ebb__hook_entry *e = hooks ? hooks->first : NULL; e; e = e->next)
-        if (e->hook.on_grad) return true;
+        if (!e->removed && e->hook.on_grad) return true;
     return false;
 }
 
@@ -84,29 +96,36 @@ static ebb_status check_replacement(const ebb_tensor *was, const ebb_tensor *now
     return EBB_OK;
 }
 
+static ebb_status run_grad(const ebb__hook_entry *e, ebb_tensor *t, ebb_tensor **grad)
+{
+    if (e->removed || !e->hook.on_grad) return EBB_OK;
+    EBB_LOCAL(was);
+    was = ebb_retain(*grad);
+    ebb_status st = e->hook.on_grad(e->hook.user, t, grad);
+    return st == EBB_OK ? check_replacement(was, *grad) : st;
+}
+
 ebb_status ebb__hooks_run_grad(struct ebb__hooks *hooks, ebb_tensor *t, ebb_tensor **grad)
 {
-    for (ebb__hook_entry *e = hooks ? hooks->first : NULL, *next; e; e = next) {
-        next = e->next; /* a hook may remove itself */
-        if (!e->hook.on_grad) continue;
-        EBB_LOCAL(was);
-        was = ebb_retain(*grad);
-        ebb_status st = e->hook.on_grad(e->hook.user, t, grad);
-        if (st == EBB_OK) st = check_replacement(was, *grad);
-        if (st != EBB_OK) return st;
-    }
-    return EBB_OK;
+    ebb_status st = EBB_OK;
+    if (!hooks) return EBB_OK;
+    hooks->running++;
+    for (const ebb__hook_entry *e = hooks->first; e && st == EBB_OK; e = e->next) st = run_grad(e, t, grad);
+    hooks->running--;
+    sweep(hooks);
+    return st;
 }
 
 ebb_status ebb__hooks_run_accumulated(struct ebb__hooks *hooks, ebb_tensor *leaf)
 {
-    for (ebb__hook_entry *e = hooks ? hooks->first : NULL, *next; e; e = next) {
-        next = e->next;
-        if (!e->hook.on_accumulated) continue;
-        ebb_status st = e->hook.on_accumulated(e->hook.user, leaf);
-        if (st != EBB_OK) return st;
-    }
-    return EBB_OK;
+    ebb_status st = EBB_OK;
+    if (!hooks) return EBB_OK;
+    hooks->running++;
+    for (const ebb__hook_entry *e = hooks->first; e && st == EBB_OK; e = e->next)
+        if (!e->removed && e->hook.on_accumulated) st = e->hook.on_accumulated(e->hook.user, leaf);
+    hooks->running--;
+    sweep(hooks);
+    return st;
 }
 
 void ebb__hooks_visit(const struct ebb__hooks *hooks, ebb_visitor *visitor)

@@ -4,8 +4,13 @@
 
 #include "autograd/node.h"
 
-typedef struct ebb__hook_entry { int id; ebb_hook hook; struct ebb__hook_entry *next; } ebb__hook_entry;
-typedef struct ebb__hooks { int next_id; ebb__hook_entry *first; } ebb__hooks;
+typedef struct ebb__hook_entry {
+    int id;
+    bool removed;        /* while hooks ran: freed when they have run */
+    ebb_hook hook;
+    struct ebb__hook_entry *next;
+} ebb__hook_entry;
+typedef struct ebb__hooks { int next_id, running; ebb__hook_entry *first; } ebb__hooks;
 
 struct ebb__hooks **ebb__hooks_of(ebb_tensor *t); /* the leaf's own, or its node's */
 bool ebb__hooks_want_grad(const struct ebb__hooks *hooks);

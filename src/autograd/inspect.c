@@ -110,25 +110,26 @@ static const ebb_node *consumer_of(const ebb_node *node)
     return NULL;
 }
 
-enum { LONGEST_PATH = 64, LONGEST_SHOWN = 6 };
+enum { SHOWN_ENDS = 3 }; /* nodes shown at each end of a long path */
 
 /* "handle 'loss' -> add #12 -> linear #7": from a live handle down to the node. */
 static void put_path(text *t, const ebb_node *node)
 {
-    const ebb_node *path[LONGEST_PATH];
-    int n = 0;
+    const ebb_node *low[SHOWN_ENDS], *high[SHOWN_ENDS]; /* nearest to the node; nearest to the handle, as a ring */
+    size_t n = 0;
     const ebb_tensor *handle = NULL;
-    for (const ebb_node *at = node; at && n < LONGEST_PATH && !handle; at = consumer_of(at)) {
-        path[n++] = at;
+    for (const ebb_node *at = node; at && !handle; at = consumer_of(at), n++) {
+        if (n < SHOWN_ENDS) low[n] = at;
+        high[n % SHOWN_ENDS] = at;
         handle = handle_of_node(at);
     }
     if (handle) put_handle(t, handle);
-    else put(t, "...");
-    for (int i = n - 1; i >= 0; i--) {
-        if (n > LONGEST_SHOWN && i == n - 3) put(t, " -> ...");
-        if (n > LONGEST_SHOWN && i <= n - 3 && i >= 3) continue;
+    else put(t, "(no handle)");
+    for (size_t i = n; i-- > 0;) {
+        if (n > 2 * SHOWN_ENDS && i == n - SHOWN_ENDS - 1) put(t, " -> ...");
+        if (i >= SHOWN_ENDS && i < n - SHOWN_ENDS) continue;
         put(t, " -> ");
-        put_node(t, path[i]);
+        put_node(t, i < SHOWN_ENDS ? low[i] : high[i % SHOWN_ENDS]);
     }
 }
 

@@ -37,6 +37,7 @@ typedef struct ebb__slot {
     uint64_t hash;              /* PROMISED: of the bytes, when the context checks recomputes; 0: unknown */
     struct ebb__slot *prev, *next; /* the segment's list of promises */
     struct ebb__slot *chain;    /* scratch of a replay */
+    bool remade;                /* REFILLED: by a call that ran again; else the bytes were kept all along */
     size_t bytes;               /* of the storage */
     uint64_t released_by;       /* number of the backward that released it */
 } ebb__slot;

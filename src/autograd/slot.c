@@ -27,8 +27,8 @@ static void drop_bytes(ebb__slot *slot)
 {
     ebb_storage *storage = slot->storage;
     slot->storage = NULL;
-    if (slot->state == EBB_SLOT_REFILLED) ebb__storage_count_refilled(storage, -1);
-    else ebb__storage_count_kept(storage, -1);
+    if (slot->state == EBB_SLOT_KEPT || !slot->remade) ebb__storage_count_kept(storage, -1);
+    else ebb__storage_count_refilled(storage, -1);
     ebb__storage_release(storage);
 }
 
@@ -61,7 +61,7 @@ ebb_status ebb__slot_open(ebb__slot *slot, const char *what)
     if (slot->state == EBB_SLOT_RELEASED)
         return ebb_fail(EBB_ESTATE, "%s was released by backward %llu", what, (unsigned long long)slot->released_by);
     EBB_ASSERT(slot->state != EBB_SLOT_EMPTY);
-    if (slot->state == EBB_SLOT_KEPT && slot->version != slot->storage->version)
+    if (slot->version != slot->storage->version)
         return ebb_fail(EBB_ESTATE, "%s was changed in place since it was saved: saved version %u, found %u", what,
                         slot->version, slot->storage->version);
     return EBB_OK;

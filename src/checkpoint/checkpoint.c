@@ -1,6 +1,5 @@
 /* checkpoint.c: running a function as a segment. */
 #include "checkpoint/segment.h"
-#include "core/assert.h"
 #include "tensor/upward.h"
 
 ebb_status ebb_segment_begin(ebb_context *ctx, const ebb_checkpoint_options *options)
@@ -11,9 +10,13 @@ ebb_status ebb_segment_begin(ebb_context *ctx, const ebb_checkpoint_options *opt
             return ebb_fail(EBB_EINVAL, "checkpoint: options.struct_bytes is %zu, expected %zu", options->struct_bytes, sizeof o);
         o = *options;
     }
+    int depth = ctx->segment ? ctx->segment->depth + 1 : 0;
+    if (depth > EBB__MAX_NESTING)
+        return ebb_fail(EBB_EUNSUPPORTED, "checkpoint: segments nest at most %d deep", EBB__MAX_NESTING);
     ebb__segment *s;
     ebb_status st = ebb__segment_new(&s, ctx, o.name, false);
     if (st != EBB_OK) return st;
+    s->depth = depth;
     s->options = o;
     s->options.name = NULL; /* copied */
     s->parent = ctx->segment;
@@ -26,7 +29,7 @@ ebb_status ebb_segment_begin(ebb_context *ctx, const ebb_checkpoint_options *opt
 void ebb_segment_end(ebb_context *ctx)
 {
     ebb__segment *s = ctx->segment;
-    EBB_ASSERT(s);
+    if (!s) return;
     ctx->segment = s->parent;
     ctx->segment_number = s->parent ? s->parent->number : 0;
     s->options = (ebb_checkpoint_options){ 0 };

@@ -33,12 +33,17 @@ static bool input_is_there(const ebb__recording *r, const ebb_call *call, ebb_te
 ebb_status ebb__recipe_begin(ebb__recording *r, const ebb_call *call, ebb_tensor *const ins[])
 {
     if (!wanted(call, ins)) return EBB_OK;
-    for (int i = 0; i < call->n_in; i++)
-        if (!input_is_there(r, call, ins, i)) {
+    int depth = 0;
+    for (int i = 0; i < call->n_in; i++) {
+        const ebb__segment *before = ins[i]->recipe.segment;
+        if (before && before->depth >= depth) depth = before->depth + 1;
+        if (depth > EBB__MAX_RECIPE_DEPTH || !input_is_there(r, call, ins, i)) {
             call->ctx->refused_recipes++;
             return EBB_OK;
         }
+    }
     ebb_status st = ebb__segment_new(&r->recipe, call->ctx, call->op->name, true);
+    if (st == EBB_OK) r->recipe->depth = depth;
     if (st == EBB_OK) st = ebb__segment_reserve(r->recipe, call->n_in, call->n_out);
     return st;
 }

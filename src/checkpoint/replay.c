@@ -18,6 +18,7 @@ typedef struct value {
     int64_t offset;
     size_t last_use;       /* index + 1 of the last entry that reads it; 0: none */
     bool needed;           /* by a slot or by a needed entry */
+    bool remade;           /* by a call that ran again, not kept */
     ebb__slot *slots;      /* promised slots that want it, by slot->chain */
 } value;
 
@@ -87,8 +88,11 @@ static void fill_slots(const value *v)
         slot->state = EBB_SLOT_REFILLED;
         slot->storage = v->storage;
         slot->offset = v->offset;
+        slot->version = v->storage->version;
+        slot->remade = v->remade;
         ebb__storage_retain(v->storage);
-        ebb__storage_count_refilled(v->storage, 1);
+        if (v->remade) ebb__storage_count_refilled(v->storage, 1);
+        else ebb__storage_count_kept(v->storage, 1);
     }
 }
 
@@ -105,6 +109,7 @@ static ebb_status open_externals(replay *r)
         if (st != EBB_OK) return st;
         r->values[k].storage = slot->storage;
         r->values[k].offset = slot->offset;
+        r->values[k].remade = slot->state == EBB_SLOT_REFILLED && slot->remade;
         ebb__storage_retain(slot->storage);
         fill_slots(&r->values[k]);
         if (!r->values[k].last_use) drop_value(&r->values[k]);
@@ -125,9 +130,11 @@ static ebb_status make_outputs(replay *r, size_t e, ebb_call *call, const ebb__o
         value *v = value_at(r, (int32_t)(e * EBB_MAX_OUT) + j);
         bool aux = j >= call->n_out - call->op->n_aux;
         if (aux && !v->needed) continue;
+        v->remade = true;
         if (view) {
             const value *base = value_at(r, entry->source[0]);
             v->storage = base->storage;
+            v->remade = base->remade;
             v->offset = base->offset + call->view_offset;
             ebb__storage_retain(v->storage);
         } else {

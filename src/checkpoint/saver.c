@@ -128,7 +128,10 @@ ebb_status ebb__segment_allows_change(const ebb_tensor *t, const char *what)
 {
     const ebb__segment *s = t->ctx->segment;
     ebb__pack_before_change(t->storage);
-    if (!s || t->id >= s->first_tensor_id) return EBB_OK;
+    if (t->storage->replayed)
+        return ebb_fail(EBB_ESTATE, "%s: a checkpoint segment or an op recipe may make these bytes again, as they were "
+                        "made, so they may not be changed in place; make a new tensor", what);
+    if (!s || t->storage->id >= s->first_tensor_id) return EBB_OK;
     return ebb_fail(EBB_ESTATE, "%s: inside segment '%s' a tensor from outside may not be changed in place, since a "
                     "recompute would read the changed bytes; make a new one", what, s->name);
 }

@@ -115,6 +115,7 @@ void ebb__segment_append(ebb__segment *s, ebb__record *record, ebb_tensor *const
     /* What is kept or packed on purpose enters later calls as an external: its call need not run again. */
     for (int j = 0; j < record->n_out; j++) {
         if (!outs[j]) continue;
+        if (saver == EBB_SAVER_RECOMPUTE && !(record->op->flags & EBB_OP_VIEW)) outs[j]->storage->replayed = true;
         if (saver != EBB_SAVER_RECOMPUTE) (void)add_external(s, outs[j], true);
         else ebb__uid_map_put(&s->map, outs[j]->id, (int32_t)(s->n_entries * EBB_MAX_OUT) + j);
     }

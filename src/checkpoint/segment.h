@@ -30,6 +30,7 @@ typedef struct ebb__segment {
     char name[48];
     bool recipe;
     ebb__contract *contract;       /* counted; NULL: a recipe */
+    int depth;                     /* of promises that may have to be filled before this one */
     ebb__entry *entries;
     size_t n_entries, cap_entries;
     ebb__external **externals;     /* one by one: slots are linked and must not move */
@@ -48,6 +49,9 @@ typedef struct ebb__segment {
     ebb__external *spare[EBB_MAX_IN + EBB_MAX_OUT]; /* reserved for the call that is being recorded */
     int n_spare;
 } ebb__segment;
+
+/* Filling and freeing follow promises from segment to segment by recursion: bounded. */
+enum { EBB__MAX_NESTING = 4096, EBB__MAX_RECIPE_DEPTH = 256 };
 
 /* segment.c */
 EBB_NODISCARD ebb_status ebb__segment_new(ebb__segment **out, ebb_context *ctx, const char *name, bool recipe);

@@ -26,8 +26,9 @@ typedef struct cli_args {
     int64_t threads;
     bool json, quiet, help, saved, check_recompute;
     /* options of some commands; NULL or 0 where not given */
-    const char *out, *resume, *vary, *weights, *batch;
-    int64_t steps;
+    const char *out, *resume, *vary, *weights, *batch, *html, *snapshot, *perfetto, *against;
+    int64_t steps, from, events;
+    bool compare, memory_summary;
 } cli_args;
 
 typedef enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_COUNT, CLI_SET } cli_kind;
@@ -49,8 +50,8 @@ typedef struct cli_command {
     int (*run)(const cli_args *args); /* returns the exit status */
 } cli_command;
 
-extern const cli_command cli_train, cli_compare, cli_estimate, cli_grads, cli_eval, cli_gradcheck,
-    cli_info;
+extern const cli_command cli_train, cli_compare, cli_estimate, cli_trace, cli_grads, cli_eval,
+    cli_gradcheck, cli_info;
 extern const cli_command *const cli_commands[];
 extern const int cli_n_commands;
 extern const cli_option cli_common_options[];

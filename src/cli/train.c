@@ -1,3 +1,5 @@
+#include <stdlib.h>
+
 #include "cli.h"
 
 static int report(const cli_args *args, const ebb_train_result *result)
@@ -11,6 +13,28 @@ static int report(const cli_args *args, const ebb_train_result *result)
     return CLI_DONE;
 }
 
+/* The table of the pool's statistics, made while the pool is there and printed with the rest. */
+typedef struct summary {
+    FILE *file;
+    char *text;
+    size_t bytes;
+} summary;
+
+static ebb_status on_end(void *user, ebb_context *ctx)
+{
+    summary *s = user;
+    ebb_memory_summary_print(ctx, s->file);
+    return EBB_OK;
+}
+
+static void print_summary(summary *s, const cli_args *args)
+{
+    if (!s->file) return;
+    fclose(s->file);
+    if (s->text) fputs(s->text, args->json ? stderr : stdout);
+    free(s->text);
+}
+
 static int run(const cli_args *args)
 {
     ebb_config *config = NULL;
@@ -20,12 +44,17 @@ static int run(const cli_args *args)
     ebb_progress_line line;
     ebb_train_options options = cli_train_options(args);
     cli_warnings warnings;
+    summary table = { 0 };
+    if (args->memory_summary) table.file = open_memstream(&table.text, &table.bytes);
+    ebb_observer observer = { .user = &table, .on_end = on_end };
+    if (table.file) options.observer = &observer;
     cli_watch(&options, args, &line);
     cli_collect_warnings(&options, &warnings);
     ebb_status st = ebb_train(&result, config, &options);
     ebb_progress_clear(&line);
     cli_print_warnings(&warnings, args);
     status = st == EBB_OK ? report(args, &result) : cli_fail(args, st);
+    print_summary(&table, args);
     ebb_config_free(config);
     return status;
 }
@@ -38,6 +67,8 @@ static const cli_option options[] = {
       "goes on from a run folder, in it unless --out is given", false },
     { "--check-recompute", NULL, CLI_FLAG, offsetof(cli_args, check_recompute),
       "compares what is recomputed with the first run, bit by bit", false },
+    { "--memory-summary", NULL, CLI_FLAG, offsetof(cli_args, memory_summary),
+      "prints the pool's statistics at the end", false },
 };
 
 const cli_command cli_train = {

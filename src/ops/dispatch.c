@@ -22,6 +22,45 @@ static void apply_drop(apply *a)
     for (int j = 0; j < EBB_MAX_OUT; j++) ebb_drop(&a->outs[j]);
 }
 
+static ebb_status check_descriptor(const ebb_op *op)
+{
+    if (!op || !op->name) return ebb_fail(EBB_EINVAL, "apply: the op is NULL or has no name");
+    if (op->min_in < 1 || op->max_in > EBB_MAX_IN || op->min_in > op->max_in)
+        return ebb_fail(EBB_EINVAL, "%s: its descriptor takes %d to %d inputs, allowed are 1 to %d", op->name, op->min_in,
+                        op->max_in, EBB_MAX_IN);
+    if (op->n_out < 1 || op->n_out > EBB_MAX_OUT || op->n_aux < 0 || op->n_aux >= op->n_out)
+        return ebb_fail(EBB_EINVAL, "%s: its descriptor has %d outputs, %d of them auxiliary; allowed are 1 to %d outputs, "
+                        "the first not auxiliary", op->name, op->n_out, op->n_aux, EBB_MAX_OUT);
+    if (!op->infer || (!op->cpu.forward && !(op->flags & EBB_OP_VIEW)))
+        return ebb_fail(EBB_EINVAL, "%s: its descriptor has no %s", op->name, op->infer ? "forward kernel" : "infer");
+    return EBB_OK;
+}
+
+/* What infer() left must be a tensor: a user's op may be wrong. */
+static ebb_status check_inferred(ebb_call *c, const ebb_tensor *base)
+{
+    for (int j = 0; j < c->n_out; j++) {
+        ebb_arg *out = &c->out[j];
+        bool shaped = (unsigned)out->dtype < EBB_N_DTYPES && out->ndim >= 0 && out->ndim <= EBB_MAX_DIMS;
+        if (!shaped || !ebb__dims_elems(&out->elems, out->ndim, out->dims))
+            return ebb_fail(EBB_ESHAPE, "%s: infer() left output %d with a bad dtype, number of dimensions or size",
+                            c->op->name, j);
+        if (!(c->op->flags & EBB_OP_VIEW)) ebb__arg_contiguous(out);
+    }
+    if (!(c->op->flags & EBB_OP_VIEW) || !c->out[0].elems) return EBB_OK;
+    int64_t last = base->offset + c->view_offset;
+    bool inside = last >= 0 && c->out[0].dtype == base->dtype && c->n_out == 1;
+    for (int i = 0; i < c->out[0].ndim && inside; i++) {
+        int64_t span;
+        inside = c->out[0].strides[i] >= 0 && !__builtin_mul_overflow(c->out[0].dims[i] - 1, c->out[0].strides[i], &span) &&
+                 !__builtin_add_overflow(last, span, &last);
+    }
+    int64_t held = (int64_t)(base->storage->bytes / ebb_dtype_bytes(base->dtype));
+    if (!inside || last >= held)
+        return ebb_fail(EBB_ESHAPE, "%s: infer() left a view that reaches outside its input's storage", c->op->name);
+    return EBB_OK;
+}
+
 static ebb_status check_arguments(const ebb_op *op, ebb_tensor **outs[], int n_outs, ebb_tensor *const ins[],
                                   int n_ins, size_t attrs_bytes)
 {
@@ -131,6 +170,7 @@ static ebb_status apply_run(apply *a, ebb_tensor *const caller[], ebb_tensor **o
 {
     ebb_call *c = &a->call;
     ebb_status st = c->op->infer(c);
+    if (st == EBB_OK) st = check_inferred(c, a->ins[0]);
     if (st != EBB_OK) return st;
     uint64_t draws = c->rng_offset; /* RANDOM: infer() left how many offsets it takes */
     if (c->op->flags & EBB_OP_RANDOM) {
@@ -158,7 +198,9 @@ static ebb_status apply_run(apply *a, ebb_tensor *const caller[], ebb_tensor **o
 ebb_status ebb_apply(const ebb_op *op, ebb_tensor **outs[], int n_outs, ebb_tensor *const ins[], int n_ins,
                      const void *attrs, size_t attrs_bytes)
 {
-    ebb_status st = check_arguments(op, outs, n_outs, ins, n_ins, attrs_bytes);
+    ebb_status st = check_descriptor(op);
+    if (st != EBB_OK) return st;
+    st = check_arguments(op, outs, n_outs, ins, n_ins, attrs_bytes);
     if (st != EBB_OK) return st;
     apply a;
     memset(&a, 0, sizeof a);

@@ -52,6 +52,7 @@ ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options
     if (st != EBB_OK) goto fail;
     st = open_pool(ctx, &o);
     if (st != EBB_OK) goto fail_device;
+    ebb__pool_set_adviser(ctx->pool, ebb__advise_checkpoint, ctx);
     pthread_mutex_init(&ctx->lock, NULL);
     atomic_init(&ctx->refs, 1);
     ctx->seed = o.seed;

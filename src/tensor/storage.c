@@ -23,6 +23,9 @@ ebb_status ebb__storage_new(ebb_storage **out, ebb_context *ctx, size_t bytes, c
     atomic_init(&s->refs, 1);
     atomic_fetch_add(&ctx->refs, 1);
     s->ctx = ctx;
+    pthread_mutex_lock(&ctx->lock);
+    s->id = ctx->next_tensor_id++;
+    pthread_mutex_unlock(&ctx->lock);
     s->bytes = bytes;
     s->base = owner->category;
     s->data = ctx->device.dry ? NULL : ebb__block_data(s->block);

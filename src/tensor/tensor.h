@@ -21,6 +21,8 @@ struct ebb_storage {
     const ebb_packer *packer; /* how it is kept where a node saves it; NULL: as it is */
     struct ebb__pack *pack;  /* its packed form, not counted; NULL: none */
     struct ebb__contract *contract; /* counted: of the segment that promised it; NULL: none */
+    uint64_t id;             /* by order of creation, among tensors' ids */
+    bool replayed;           /* a segment or recipe may make these bytes again, as they were made */
 };
 
 /* How a tensor's bytes can be made again: value `value` of `segment`; see checkpoint/segment.h. */

@@ -14,4 +14,7 @@ size_t ebb__saver_resident_bytes(const ebb_context *ctx); /* checkpoint: of the 
 /* The tensor's bytes may be changed in place: ESTATE where they are in a segment from outside. */
 EBB_NODISCARD ebb_status ebb__segment_allows_change(const ebb_tensor *t, const char *what); /* checkpoint */
 
+/* Advice for the pool's out-of-memory message; an ebb__adviser whose self is the context. */
+void ebb__advise_checkpoint(void *self, size_t wanted_bytes, char *buf, size_t buf_bytes); /* checkpoint */
+
 #endif

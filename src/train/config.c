@@ -206,6 +206,9 @@ static ebb_status read_allocator(ebb__memory_keys *c)
 {
     if (c->allocator && !cJSON_IsObject(c->allocator))
         return ebb_fail(EBB_EINVAL, "memory.allocator: expected an object");
+    if (c->limit_bytes == 0 && cJSON_HasObjectItem(c->allocator, "garbage_collection_threshold"))
+        return ebb_fail(EBB_EINVAL, "memory.allocator.garbage_collection_threshold: a share of memory.limit, "
+                        "which is not given");
     return ebb__alloc_options_from_json(c->allocator_conf, sizeof(c->allocator_conf), c->allocator,
                                         "memory.allocator");
 }

@@ -95,6 +95,14 @@ static void tell_progress(const ebb__run *run, int64_t done, const ebb__mean *lo
     run->options->on_progress(run->options->user, &p);
 }
 
+static ebb_status check_stop(const ebb__run *run, int64_t done, int64_t batches)
+{
+    if (!run->eval_only || !run->options->stop || !run->options->stop(run->options->user))
+        return EBB_OK;
+    return ebb_fail(EBB_ESTATE, "eval: stopped after %lld of %lld batches", (long long)done,
+                    (long long)batches);
+}
+
 static ebb_status eval_pass(ebb__run *run, ebb__mean *loss, answers *a)
 {
     EBB_WITH_MODE(EBB_NO_GRAD);
@@ -103,6 +111,7 @@ static ebb_status eval_pass(ebb__run *run, ebb__mean *loss, answers *a)
     bool more = true;
     ebb_loader_rewind(run->eval);
     while (more) {
+        EBB_TRY(check_stop(run, ebb_loader_position(run->eval), batches));
         uint64_t before = run->cut_short ? ebb__pool_fingerprint(pool) : 0;
         EBB_TRY(eval_batch(run, loss, a, &n_items, &more));
         int64_t done = ebb_loader_position(run->eval);
@@ -137,11 +146,10 @@ ebb_status ebb__run_evaluate(ebb__run *run)
 
 static ebb_status evaluate_run(ebb__run *run, const char *run_dir)
 {
-    char path[1024];
-    int n = snprintf(path, sizeof(path), "%s/weights.safetensors", run_dir);
-    if (n < 0 || (size_t)n >= sizeof(path))
-        return ebb_fail(EBB_EINVAL, "%s: too long a path", run_dir);
+    char path[EBB__RUN_PATH_BYTES];
+    EBB_TRY(ebb__run_file(path, run_dir, "weights.safetensors"));
     EBB_TRY(ebb_model_load(run->model, path));
+    run->eval_only = true;
     EBB_TRY(ebb__run_open_data(run));
     if (!run->eval) return ebb_fail(EBB_EINVAL, "%s: its data has no evaluation split", run_dir);
     return ebb__run_evaluate(run);

@@ -1,7 +1,9 @@
 /* One forward and backward on a given batch, for comparing gradients with other programs.
  * Dropout is off: masks differ between programs. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/mem.h"
 #include "tensor/context.h"
@@ -64,6 +66,16 @@ static ebb_status save_gradients(const ebb_model *model, const char *path)
     return st;
 }
 
+/* Writing the gradients would replace what they were made from. */
+static ebb_status check_out(const char *out, const char *what, const char *path)
+{
+    struct stat x, y;
+    if (stat(out, &x) != 0 || stat(path, &y) != 0) return EBB_OK;
+    if (x.st_dev != y.st_dev || x.st_ino != y.st_ino) return EBB_OK;
+    return ebb_fail(EBB_EINVAL, "grads: %s is the file of the %s; the gradients need another", out,
+                    what);
+}
+
 static ebb_status run_grads(double *loss_value, ebb__run *run, const char *weights,
                             const char *batch, const char *out)
 {
@@ -71,11 +83,14 @@ static ebb_status run_grads(double *loss_value, ebb__run *run, const char *weigh
     EBB_LOCAL(targets);
     EBB_LOCAL(loss);
     if (run->dry) return ebb_fail(EBB_EUNSUPPORTED, "grads: a dry device has no values; use cpu");
+    EBB_TRY(check_out(out, "weights", weights));
+    EBB_TRY(check_out(out, "batch", batch));
     EBB_TRY(ebb_model_load(run->model, weights));
     EBB_TRY(load_batch(&inputs, &targets, run, batch));
     ebb_model_train_mode(run->model, false);
     EBB_TRY(ebb_model_loss(&loss, run->model, inputs, targets, 0));
     EBB_TRY(ebb_item(loss, loss_value));
+    if (!isfinite(*loss_value)) return ebb_fail(EBB_ESTATE, "grads: the loss is %g", *loss_value);
     EBB_TRY(ebb_backward(loss));
     return save_gradients(run->model, out);
 }

@@ -10,6 +10,13 @@ typedef struct step_report {
     double loss, lr, grad_norm, ms;
 } step_report;
 
+/* Calls the observer, where there is one that wants to hear of `event`. */
+#define TELL(run, event, ...)                                                                      \
+    ((run)->options->observer && (run)->options->observer->event                                   \
+         ? (run)->options->observer->event((run)->options->observer->user, (run)->ctx,             \
+                                           ##__VA_ARGS__)                                          \
+         : EBB_OK)
+
 /* ---- one optimizer step ------------------------------------------------------------------- */
 
 /* Forward and backward of one micro-batch; adds its part of the group's loss. */
@@ -22,6 +29,7 @@ static ebb_status micro_step(ebb__run *run, double normalizer, double *loss_sum,
     EBB_TRY(ebb_loader_next(run->train, &inputs, &targets, &items, &counted));
     EBB_TRY(ebb_model_loss(&loss, run->model, inputs, targets, normalizer));
     if (run->options->on_forward) run->options->on_forward(run->options->user, run->ctx);
+    EBB_TRY(TELL(run, on_backward));
     EBB_TRY(ebb_backward(loss));
     EBB_TRY(ebb_item(loss, &value));
     *loss_sum += value;
@@ -145,7 +153,7 @@ static void tell_progress(ebb__run *run, int64_t step, const step_report *r,
 bool ebb__eval_due(const ebb__run *run, int64_t step)
 {
     int64_t every = run->config->train.eval_every;
-    if (!run->eval) return false;
+    if (!run->eval || run->options->skip_eval) return false;
     return step == run->steps - 1 || (every > 0 && (step + 1) % every == 0);
 }
 
@@ -159,13 +167,35 @@ static ebb_status evaluate(ebb__run *run, int64_t step)
     return ebb__run_folder_metrics(run->folder, line, run->has_accuracy ? 3 : 2);
 }
 
+/* Weights that are not finite must not replace the last good save. */
+static ebb_status check_weights(const ebb__run *run, int64_t done)
+{
+    const ebb_named_tensor *params = NULL;
+    int n = ebb_model_params(run->model, &params);
+    for (int i = 0; i < n; i++) {
+        const ebb_tensor *t = params[i].tensor;
+        const void *data = ebb_tensor_data(t);
+        bool f64 = ebb_tensor_dtype(t) == EBB_F64;
+        if (!f64 && ebb_tensor_dtype(t) != EBB_F32) continue;
+        for (int64_t k = 0; k < ebb_tensor_elems(t); k++) {
+            double value = f64 ? ((const double *)data)[k] : (double)((const float *)data)[k];
+            if (!isfinite(value))
+                return ebb_fail(EBB_ESTATE, "step %lld: weight \"%s\" is %g; it is not saved",
+                                (long long)done, params[i].name, value);
+        }
+    }
+    return EBB_OK;
+}
+
 static ebb_status save(ebb__run *run, int64_t done)
 {
+    EBB_TRY(check_weights(run, done));
     const ebb__train_keys *t = &run->config->train;
     ebb__run_state state = {
         .step = done,
         .loader_position = ebb_loader_position(run->train),
         .items = ebb__group_at(done, run->info.n_train, t->batch, t->accumulate).items_before,
+        .seed = run->config->top.seed,
     };
     snprintf(state.rng_offset, sizeof(state.rng_offset), "%llu",
              (unsigned long long)ebb_rng_offset(run->ctx));
@@ -178,6 +208,14 @@ static bool save_due(const ebb__run *run, int64_t step)
     return run->folder && (step == run->steps - 1 || (every > 0 && (step + 1) % every == 0));
 }
 
+static ebb_status check_loss(const ebb__run *run, int64_t step, double loss)
+{
+    if (run->dry || isfinite(loss)) return EBB_OK;
+    return ebb_fail(EBB_ESTATE,
+                    "step %lld: the loss is %g; a lower learning rate, a warmup or train.clip_norm "
+                    "may help", (long long)(step + 1), loss);
+}
+
 /* ---- the loop ----------------------------------------------------------------------------- */
 
 static void mark_unit(ebb__run *run, const char *kind)
@@ -185,24 +223,37 @@ static void mark_unit(ebb__run *run, const char *kind)
     ebb__trace_mark(ebb__context_pool(run->ctx), EBB__ACT_UNIT, &(ebb__owner){ .op = kind });
 }
 
+/* Evaluation and saving after `step`, where they are due and not done yet. */
+static ebb_status after_step(ebb__run *run, int64_t step)
+{
+    if (ebb__eval_due(run, step) && run->evaluated <= step) {
+        mark_unit(run, "eval");
+        uint64_t before = run->cut_short ? ebb__run_fingerprint(run) : 0;
+        EBB_TRY(evaluate(run, step));
+        ebb__note_unit(run, EBB__UNIT_EVAL, before);
+        run->evaluated = step + 1;
+    }
+    if (!save_due(run, step) || run->saved > step) return EBB_OK;
+    EBB_TRY(save(run, step + 1));
+    run->saved = step + 1;
+    return EBB_OK;
+}
+
 static ebb_status run_step(ebb__run *run, int64_t step, double started_ms)
 {
     const ebb__train_keys *t = &run->config->train;
     ebb__group group = ebb__group_at(step, run->info.n_train, t->batch, t->accumulate);
     step_report report;
+    EBB_TRY(TELL(run, on_step_begin, step + 1));
     mark_unit(run, group.epoch_end ? "last_group" : "group");
     uint64_t before = run->cut_short ? ebb__run_fingerprint(run) : 0;
     EBB_TRY(measured_group(run, step, &group, &report));
     ebb__note_unit(run, group.epoch_end ? EBB__UNIT_LAST_GROUP : EBB__UNIT_GROUP, before);
     EBB_TRY(write_metrics(run, step, &report));
+    EBB_TRY(check_loss(run, step, report.loss));
     tell_progress(run, step, &report, &group, started_ms);
-    if (ebb__eval_due(run, step)) {
-        mark_unit(run, "eval");
-        before = run->cut_short ? ebb__run_fingerprint(run) : 0;
-        EBB_TRY(evaluate(run, step));
-        ebb__note_unit(run, EBB__UNIT_EVAL, before);
-    }
-    return save_due(run, step) ? save(run, step + 1) : EBB_OK;
+    EBB_TRY(TELL(run, on_step_end, step + 1));
+    return after_step(run, step);
 }
 
 /* Moves on to the next step that may change the pool's state. */
@@ -215,16 +266,28 @@ static int64_t skip_settled(ebb__run *run, int64_t step)
     return next;
 }
 
+/* Ends the run before `step` as if it were its last. */
+static ebb_status end_early(ebb__run *run, int64_t step)
+{
+    if (step == run->first_step)
+        return ebb_fail(EBB_ESTATE, "train: stopped before the first step was done");
+    run->steps = step;
+    return after_step(run, step - 1);
+}
+
 ebb_status ebb__train_steps(ebb__run *run)
 {
     double started_ms = ebb__now_ms();
     for (int64_t step = run->first_step; step < run->steps; step++) {
+        if (run->options->stop && run->options->stop(run->options->user)) {
+            EBB_TRY(end_early(run, step));
+            break;
+        }
         if (run->cut_short) step = skip_settled(run, step);
         if (step >= run->steps) break;
-        if (run->options->stop && run->options->stop(run->options->user)) run->steps = step + 1;
         EBB_TRY(run_step(run, step, started_ms));
     }
-    return EBB_OK;
+    return TELL(run, on_end);
 }
 
 ebb_status ebb_train(ebb_train_result *result, const ebb_config *config,

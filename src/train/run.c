@@ -1,9 +1,11 @@
 #include "train/run.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "core/mem.h"
@@ -147,15 +149,13 @@ static ebb__group group_of_step(const ebb__run *run, int64_t step)
     return ebb__group_at(step, run->info.n_train, t->batch, t->accumulate);
 }
 
-static ebb_status join_path(char *out, size_t bytes, const char *folder, const char *name)
-{
-    int n = snprintf(out, bytes, "%s/%s", folder, name);
-    if (n < 0 || (size_t)n >= bytes) return ebb_fail(EBB_EINVAL, "%s: too long a path", folder);
-    return EBB_OK;
-}
-
 static ebb_status check_state(const ebb__run *run, const ebb__run_state *state, const char *dir)
 {
+    if (state->seed >= 0 && state->seed != run->config->top.seed)
+        return ebb_fail(EBB_EINVAL,
+                        "%s: the run's seed is %lld, this config's is %lld; a resumed run keeps its "
+                        "seed, which gives the order of the data and the dropout masks",
+                        dir, (long long)state->seed, (long long)run->config->top.seed);
     if (ebb_optim_steps(run->optim) != state->step)
         return ebb_fail(EBB_EFORMAT,
                         "%s: optimizer.safetensors is of step %lld, state.json of step %lld", dir,
@@ -174,28 +174,64 @@ static ebb_status check_state(const ebb__run *run, const ebb__run_state *state, 
     return EBB_OK;
 }
 
-static ebb_status resume(ebb__run *run, const char *dir)
+static ebb_status read_offset(uint64_t *out, const char *text, const char *dir)
 {
-    char path[1024];
-    ebb__run_state state = { 0 };
-    EBB_TRY(ebb__run_state_load(&state, dir));
-    EBB_TRY(join_path(path, sizeof(path), dir, "weights.safetensors"));
-    EBB_TRY(ebb_model_load(run->model, path));
-    EBB_TRY(join_path(path, sizeof(path), dir, "optimizer.safetensors"));
-    EBB_TRY(ebb_optim_load(run->optim, path));
-    EBB_TRY(check_state(run, &state, dir));
-    ebb_rng_set_offset(run->ctx, strtoull(state.rng_offset, NULL, 10));
-    run->first_step = state.step;
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
+    if (!end || *end || errno)
+        return ebb_fail(EBB_EFORMAT,
+                        "%s: state.json: rng_offset \"%s\" is not a whole number below 2^64", dir,
+                        text);
+    *out = value;
     return EBB_OK;
 }
 
-static ebb_status open_folder(ebb__run *run)
+static ebb_status resume(ebb__run *run, const char *dir)
 {
-    const char *out = run->options->out_dir, *from = run->options->resume_dir;
-    if (!out) out = from;
-    if (!out || run->dry) return EBB_OK;
-    bool same = from && strcmp(out, from) == 0;
-    return ebb__run_folder_open(&run->folder, out, run->config, same ? run->first_step : -1);
+    char path[EBB__RUN_PATH_BYTES];
+    ebb__run_state state = { 0 };
+    uint64_t offset = 0;
+    EBB_TRY(ebb__run_state_load(&state, dir));
+    EBB_TRY(read_offset(&offset, state.rng_offset, dir));
+    EBB_TRY(ebb__run_file(path, dir, "weights.safetensors"));
+    EBB_TRY(ebb_model_load(run->model, path));
+    EBB_TRY(ebb__run_file(path, dir, "optimizer.safetensors"));
+    EBB_TRY(ebb_optim_load(run->optim, path));
+    EBB_TRY(check_state(run, &state, dir));
+    ebb_rng_set_offset(run->ctx, offset);
+    run->first_step = run->evaluated = run->saved = state.step;
+    return EBB_OK;
+}
+
+static bool same_folder(const char *a, const char *b)
+{
+    struct stat x, y;
+    if (stat(a, &x) != 0 || stat(b, &y) != 0) return strcmp(a, b) == 0;
+    return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Goes on from options.resume_dir, and has the folder open where the run goes on in it. */
+static ebb_status resume_from(ebb__run *run, const char *from)
+{
+    const char *out = run->options->out_dir;
+    if (!out || same_folder(out, from)) {
+        EBB_TRY(ebb__run_folder_open(&run->folder, from, EBB__FOLDER_RESUME));
+        return resume(run, from);
+    }
+    ebb__run_folder *source = NULL;
+    EBB_TRY(ebb__run_folder_open(&source, from, EBB__FOLDER_READ));
+    ebb_status st = resume(run, from);
+    ebb__run_folder_close(source);
+    return st;
+}
+
+static ebb_status begin_folder(ebb__run *run)
+{
+    const char *out = run->options->out_dir;
+    if (run->dry || (!run->folder && !out)) return EBB_OK;
+    if (!run->folder) EBB_TRY(ebb__run_folder_open(&run->folder, out, EBB__FOLDER_NEW));
+    return ebb__run_folder_begin(run->folder, run->config, run->steps, run->first_step);
 }
 
 static ebb_status check_frozen(const ebb_named_tensor *params, int n)
@@ -211,13 +247,14 @@ ebb_status ebb__run_open_training(ebb__run *run)
     int n = ebb_model_params(run->model, &params);
     EBB_TRY(check_frozen(params, n));
     EBB_TRY(ebb_optim_new(&run->optim, run->ctx, params, n, &run->config->optim));
-    if (run->options->resume_dir && !run->dry) EBB_TRY(resume(run, run->options->resume_dir));
+    if (run->options->resume_dir && !run->dry)
+        EBB_TRY(resume_from(run, run->options->resume_dir));
     EBB_TRY(open_loader(&run->train, run, false, group_of_step(run, run->first_step).first));
     if (run->options->hash_gradients && !run->dry)
         EBB_TRY(ebb__gradient_hash_new(&run->hash, run->model));
     run->step_ms = ebb__malloc(EBB__STEP_MS_RING * sizeof(*run->step_ms));
     if (!run->step_ms) return EBB_ENOMEM;
-    return open_folder(run);
+    return begin_folder(run);
 }
 
 void ebb__run_close(ebb__run *run)

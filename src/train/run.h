@@ -42,7 +42,7 @@ ebb__group ebb__group_at(int64_t step, int64_t n_items, int64_t batch, int64_t a
 /* config.json, weights.safetensors, optimizer.safetensors, state.json, metrics.jsonl */
 typedef struct ebb__run_folder ebb__run_folder;
 
-enum { EBB__OFFSET_BYTES = 24 };
+enum { EBB__OFFSET_BYTES = 24, EBB__RUN_PATH_BYTES = 1024 };
 
 /* What a resumed run must know beside weights and optimizer. */
 typedef struct ebb__run_state {
@@ -51,13 +51,27 @@ typedef struct ebb__run_state {
     int64_t items;           /* trained on so far, over all epochs */
     char rng_offset
         [EBB__OFFSET_BYTES]; /* of the context's generator; decimal (JSON numbers lose 64 bits) */
+    int64_t seed;            /* of the config; -1: not known */
 } ebb__run_state;
 
-/* Makes the folder and writes config.json.  A folder that holds a run already is refused (ESTATE),
- * except when `resumed_step` >= 0: then metrics of later steps are cut off. */
+typedef enum ebb__folder_use {
+    EBB__FOLDER_NEW,    /* made where it is missing; one that holds a run is refused (ESTATE) */
+    EBB__FOLDER_RESUME, /* must hold a save (EIO); the run goes on in it */
+    EBB__FOLDER_READ    /* must hold a save, which stays as it is until the folder is closed */
+} ebb__folder_use;
+
+/* Locks the folder until it is closed: ESTATE where another run has it.  What a process that died
+ * left unfinished is removed or finished, except by READ. */
 EBB_NODISCARD ebb_status ebb__run_folder_open(ebb__run_folder **out, const char *path,
-                                              const ebb_config *config, int64_t resumed_step);
+                                              ebb__folder_use use);
+/* Before the first metrics: writes config.json with `steps`, and cuts off metrics of steps after
+ * `first_step`. */
+EBB_NODISCARD ebb_status ebb__run_folder_begin(ebb__run_folder *folder, const ebb_config *config,
+                                               int64_t steps, int64_t first_step);
 void ebb__run_folder_close(ebb__run_folder *folder); /* NULL is a no-op */
+/* Path of one of the latest save's files; also while a save is under way or was broken off. */
+EBB_NODISCARD ebb_status ebb__run_file(char out[EBB__RUN_PATH_BYTES], const char *run_dir,
+                                       const char *name);
 /* Appends one line of JSON; NaN becomes null. */
 typedef struct ebb__metric {
     const char *key;
@@ -65,6 +79,7 @@ typedef struct ebb__metric {
 } ebb__metric;
 EBB_NODISCARD ebb_status ebb__run_folder_metrics(ebb__run_folder *folder,
                                                  const ebb__metric *metrics, int n);
+/* The save becomes the folder's as a whole; on an error the one before stays. */
 EBB_NODISCARD ebb_status ebb__run_folder_save(ebb__run_folder *folder, const ebb_model *model,
                                               const ebb_optim *optim, const ebb__run_state *state);
 EBB_NODISCARD ebb_status ebb__run_state_load(ebb__run_state *out, const char *run_dir);
@@ -109,7 +124,9 @@ typedef struct ebb__run {
     ebb__gradient_hash *hash; /* NULL: not asked for */
     bool dry, cut_short;      /* cut_short: skip what would repeat (estimate) */
     ebb__settled settled;
+    bool eval_only;           /* evaluation is all there is: options.stop ends it */
     int64_t first_step, steps;
+    int64_t evaluated, saved; /* steps done when the last of each was made */
     ebb_schedule schedule;
 
     double *step_ms;                         /* [EBB__STEP_MS_RING]: the latest measured steps */

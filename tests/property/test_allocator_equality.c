@@ -8,9 +8,10 @@
 static const char *const options[] = {
     "{}",
     "{\"expandable_segments\": true}",
-    "{\"max_split_size_mb\": 20, \"max_non_split_rounding_mb\": 1}",
+    "{\"max_split_size_mb\": 21, \"max_non_split_rounding_mb\": 1}",
     "{\"roundup_power2_divisions\": 4}",
     "{\"deferred_release_mb\": 4}",
+    "{\"garbage_collection_threshold\": 0.2}", /* of the limit that allocator_config() sets */
     "{\"offset_plan\": true}",
     "{\"offset_plan\": true, \"expandable_segments\": true}",
 };
@@ -34,6 +35,8 @@ static void check_equal(int model, const char *checkpoint, const char *option,
     cr_assert(a->peak_requested_bytes == b->peak_requested_bytes);
     cr_assert(dry.host_memory.peak_allocated_bytes == real->host_memory.peak_allocated_bytes &&
               dry.host_memory.peak_reserved_bytes == real->host_memory.peak_reserved_bytes);
+    if (model == 0 && strstr(option, "garbage_collection"))
+        cr_assert(b->n_segment_frees > 0, "%d %s: nothing was collected", model, checkpoint);
     cr_assert(
         memcmp(a->by_category_at_peak, b->by_category_at_peak, sizeof a->by_category_at_peak) == 0);
     ebb_config_free(config);

@@ -455,9 +455,10 @@ static int find_memory(naive_pool *pool, size_t bytes, int stream, bool small)
     if (at < 0 && return_oversize(pool, bytes, stream)) at = new_memory(pool, bytes, stream, small);
     if (at >= 0) return at;
     wait_for_streams(pool);
-    size_t before = pool->reserved;
+    at = best_fit(pool, bytes, stream, small);
+    if (at >= 0) return at;
     return_cached(pool);
-    return before > pool->reserved ? new_memory(pool, bytes, stream, small) : -1;
+    return new_memory(pool, bytes, stream, small);
 }
 
 const naive_piece *naive_take(naive_pool *pool, size_t requested, int stream, int category)

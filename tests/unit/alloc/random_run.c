@@ -192,7 +192,7 @@ const random_case random_cases[] = {
     { "", 200, 4 },
     { "roundup_power2_divisions:4", 0, 0 },
     { "roundup_power2_divisions:[1:2,4:8,>:16]", 300, 2 },
-    { "max_split_size_mb:20", 300, 0 },
+    { "max_split_size_mb:21", 300, 0 },
     { "max_split_size_mb:24,max_non_split_rounding_mb:2", 250, 4 },
     { "garbage_collection_threshold:0.6", 300, 0 },
     { "garbage_collection_threshold:0.3,max_split_size_mb:22", 300, 3 },
@@ -201,7 +201,7 @@ const random_case random_cases[] = {
     { "expandable_segments:True", 0, 0 },
     { "expandable_segments:True", 0, 4 },
     { "expandable_segments:True", 180, 4 },
-    { "expandable_segments:True,max_split_size_mb:20,deferred_release_mb:8", 220, 2 },
+    { "expandable_segments:True,max_split_size_mb:21,deferred_release_mb:8", 220, 2 },
     { "expandable_segments:True,roundup_power2_divisions:8,garbage_collection_threshold:0.5", 200,
       0 },
 };

@@ -30,7 +30,7 @@ Test(oom, a_refusal_by_the_system_is_said_to_be_one)
     pool_rig rig;
     rig_init(&rig, RIG_DRY, 0, 3);
     ebb__block *none = NULL;
-    rig.n_refusals = 1;
+    rig.n_refusals = 2; /* the first try and the retry */
     check_fails(ebb__pool_alloc(rig.pool, &none, 3 * MIB, 0, NULL), EBB_ENOMEM);
     cr_assert_str_eq(ebb_message(),
                      "out of memory: tried to allocate 3.00 MiB for temporary; 0 B allocated, 0 B "

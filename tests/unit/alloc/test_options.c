@@ -64,7 +64,7 @@ Test(options, an_unknown_key_names_the_nearest_and_all_that_there_are)
 Test(options, wrong_values_are_refused_and_say_what_is_allowed)
 {
     static const char *const wrong[][2] = {
-        { "max_split_size_mb:19", "from 20" },
+        { "max_split_size_mb:20", "from 21" },
         { "max_split_size_mb:x", "MiB" },
         { "max_split_size_mb:", "MiB" },
         { "garbage_collection_threshold:1", "below 1" },

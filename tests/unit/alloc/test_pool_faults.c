@@ -88,7 +88,7 @@ static void check_every_fault(const char *conf, bool same_layout)
 Test(pool_faults, any_one_failing_allocation_leaves_the_pool_as_it_was)
 {
     check_every_fault("", true);
-    check_every_fault("max_split_size_mb:20,roundup_power2_divisions:4", true);
+    check_every_fault("max_split_size_mb:21,roundup_power2_divisions:4", true);
     check_every_fault("deferred_release_mb:8", false);
     check_every_fault("expandable_segments:True", false);
 }

@@ -57,7 +57,7 @@ Test(pool_options, a_block_above_max_split_is_neither_split_nor_given_to_a_small
 Test(pool_options, oversize_segments_are_given_up_before_the_rest_of_the_cache)
 {
     pool_rig rig;
-    rig_init_conf(&rig, RIG_DRY, 100 * MIB, 3, "max_split_size_mb:20,max_non_split_rounding_mb:1");
+    rig_init_conf(&rig, RIG_DRY, 100 * MIB, 3, "max_split_size_mb:21,max_non_split_rounding_mb:1");
     ebb__block *small = rig_take(&rig, 15 * MIB), *a = rig_take(&rig, 30 * MIB),
                *b = rig_take(&rig, 40 * MIB);
     rig_give(&rig, small);
@@ -178,6 +178,17 @@ Test(pool_options, an_adviser_adds_to_the_message_and_other_streams_memory_is_na
     check_message("free 18.00 MiB that only stream 2 may use");
     check_message("; checkpointing blocks.3 would free 20971520 bytes");
     rig_give(&rig, a);
+    rig_give(&rig, b);
+    rig_end(&rig);
+}
+
+Test(pool_options, room_made_by_giving_up_oversize_segments_is_used)
+{
+    pool_rig rig;
+    rig_init_conf(&rig, RIG_DRY, 180 * MIB, 3, "max_split_size_mb:32");
+    rig_give(&rig, rig_take(&rig, 100 * MIB));
+    ebb__block *b = rig_take(&rig, 150 * MIB); /* 100 given up is less than asked for, but room enough */
+    cr_assert(ebb__block_bytes(b) == 150 * MIB);
     rig_give(&rig, b);
     rig_end(&rig);
 }

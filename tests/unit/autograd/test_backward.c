@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <ebb/autograd.h>
+#include <ebb/memory.h>
 
 #include "support/support.h"
 
@@ -134,6 +135,80 @@ Test(backward, chosen_targets_leave_leaves_alone)
         cr_assert_null(ebb_grad(w));
         ebb_drop(&got[0]);
         ebb_drop(&got[1]);
+    }
+}
+
+Test(backward, targets_keep_what_they_held_on_failure_and_may_repeat)
+{
+    with_context(ctx) {
+        EBB_LOCAL(x);
+        EBB_LOCAL(other);
+        EBB_LOCAL(y);
+        scalar(&x, ctx, 3);
+        scalar(&other, ctx, 5);
+        check_ok(ebb_mul(&y, x, x));
+        ebb_tensor *targets[] = { x, other, x, y, y }, *got[5] = { ebb_retain(other), ebb_retain(other), NULL, NULL, NULL };
+        ebb_backward_options o = { .struct_bytes = sizeof o, .targets = targets, .target_grads = got, .n_targets = 5,
+                                   .retain_graph = true };
+        ebb_fault_arm(5);
+        check_fails(ebb_backward_ex(&y, 1, &o), EBB_ENOMEM);
+        ebb_fault_arm(0);
+        cr_assert_eq(got[0], other);
+        ebb_gradients_reset(ctx);
+        check_ok(ebb_mul(&y, x, x));
+        targets[3] = targets[4] = y;
+        check_ok(ebb_backward_ex(&y, 1, &o));
+        cr_assert_float_eq(value_of(got[0]), 6, 1e-12);
+        cr_assert_null(got[1], "no path leads to it");
+        cr_assert_float_eq(value_of(got[2]), 6, 1e-12);
+        cr_assert_float_eq(value_of(got[3]), 1, 1e-12);
+        cr_assert_float_eq(value_of(got[4]), 1, 1e-12);
+        for (int k = 0; k < 5; k++) ebb_drop(&got[k]);
+    }
+}
+
+static ebb_status nothing(void *user, ebb_tensor *t, ebb_tensor **grad)
+{
+    (void)user;
+    (void)t;
+    (void)grad;
+    return EBB_OK;
+}
+
+Test(backward, given_gradients_of_a_leaf_root_are_not_written_to)
+{
+    with_context(ctx) {
+        EBB_LOCAL(x);
+        EBB_LOCAL(g1);
+        EBB_LOCAL(g2);
+        scalar(&x, ctx, 3);
+        check_ok(ebb_full(&g1, ctx, EBB_F64, 0, NULL, 1));
+        check_ok(ebb_full(&g2, ctx, EBB_F64, 0, NULL, 10));
+        check_ok(ebb_hook_add(x, &(ebb_hook){ .on_grad = nothing }, NULL));
+        ebb_tensor *roots[] = { x, x }, *grads[] = { g1, g2 };
+        ebb_backward_options o = { .struct_bytes = sizeof o, .grads = grads };
+        check_ok(ebb_backward_ex(roots, 2, &o));
+        cr_assert_eq(value_of(ebb_grad(x)), 11);
+        cr_assert_eq(value_of(g1), 1);
+    }
+}
+
+Test(backward, contexts_of_gradients_and_targets_must_agree)
+{
+    with_context(ctx) {
+        EBB_LOCAL(x);
+        EBB_LOCAL(y);
+        scalar(&x, ctx, 3);
+        check_ok(ebb_mul(&y, x, x));
+        with_device(dry, "dry:cpu") {
+            EBB_LOCAL(g);
+            scalar(&g, dry, 1);
+            ebb_backward_options o = { .struct_bytes = sizeof o, .grads = &g };
+            check_fails(ebb_backward_ex(&y, 1, &o), EBB_EDEVICE);
+            ebb_tensor *got = NULL;
+            ebb_backward_options t = { .struct_bytes = sizeof t, .targets = &g, .target_grads = &got, .n_targets = 1 };
+            check_fails(ebb_backward_ex(&y, 1, &t), EBB_EDEVICE);
+        }
     }
 }
 
@@ -443,6 +518,69 @@ Test(backward, keeping_a_loss_keeps_its_graph_and_why_says_so)
         char small[10];
         cr_assert_eq(ebb_why(storage, small, sizeof small), need);
         cr_assert_str_eq(small, "handle 'l");
+    }
+}
+
+Test(backward, why_finds_the_handle_of_a_deep_graph)
+{
+    with_context(ctx) {
+        EBB_LOCAL(x);
+        EBB_LOCAL(y);
+        EBB_LOCAL(first);
+        char text[512];
+        scalar(&x, ctx, 0.5);
+        check_ok(ebb_tanh(&first, x));
+        const ebb_storage *storage = ebb_tensor_storage(first);
+        ebb_bind(&y, first);
+        ebb_drop(&first);
+        for (int i = 0; i < 299; i++) check_ok(ebb_tanh(&y, y));
+        check_ok(ebb_tensor_set_name(y, "loss"));
+        ebb_why(storage, text, sizeof text);
+        cr_assert_str_eq(text, "handle 'loss' -> tanh #300 -> tanh #299 -> tanh #298 -> ... -> tanh #3 -> tanh #2 -> "
+                               "tanh #1, slot out0\n");
+    }
+}
+
+/* ---- descriptors of users' ops ------------------------------------------------------------- */
+
+static ebb_status bad_size(ebb_call *c)
+{
+    c->out[0] = (ebb_arg){ .dtype = EBB_F64, .ndim = 1, .dims = { -4 } };
+    return EBB_OK;
+}
+
+static ebb_status outside(ebb_call *c)
+{
+    c->out[0] = (ebb_arg){ .dtype = EBB_F64, .ndim = 1, .dims = { 2 }, .strides = { 1 } };
+    c->view_offset = 3;
+    return EBB_OK;
+}
+
+static ebb_status no_forward(const ebb_call *c)
+{
+    (void)c;
+    return EBB_OK;
+}
+
+Test(backward, wrong_descriptors_are_refused)
+{
+    static const ebb_op good = { .name = "own", .min_in = 1, .max_in = 1, .n_out = 1, .infer = bad_size,
+                                 .cpu = { .forward = no_forward } };
+    with_context(ctx) {
+        EBB_LOCAL(x);
+        EBB_LOCAL(y);
+        ebb_tensor **outs[] = { &y };
+        check_ok(ebb_zeros(&x, ctx, EBB_F64, 1, (int64_t[]){ 4 }));
+        ebb_op ops[6] = { good, good, good, good, good, good };
+        ebb_status expected[6] = { EBB_ESHAPE, EBB_EINVAL, EBB_EINVAL, EBB_EINVAL, EBB_EINVAL, EBB_ESHAPE };
+        ops[1].min_in = 0;
+        ops[2].n_out = 6;
+        ops[3].infer = NULL;
+        ops[4].cpu.forward = NULL;
+        ops[5].flags = EBB_OP_VIEW | EBB_OP_STRIDED;
+        ops[5].infer = outside;
+        for (int k = 0; k < 6; k++) check_fails(ebb_apply(&ops[k], outs, 1, &x, 1, NULL, 0), expected[k]);
+        cr_assert_null(y);
     }
 }
 

@@ -115,6 +115,39 @@ Test(hooks, can_be_removed)
     }
 }
 
+typedef struct remover { ebb_tensor *t; int id; int calls; } remover;
+
+static ebb_status remove_it(void *user, ebb_tensor *t, ebb_tensor **grad)
+{
+    (void)t;
+    (void)grad;
+    remover *r = user;
+    r->calls++;
+    ebb_hook_remove(r->t, r->id);
+    return EBB_OK;
+}
+
+static void free_nothing(void *user) { ((remover *)user)->calls += 100; }
+
+Test(hooks, may_remove_the_next_one_or_themselves)
+{
+    with_context(ctx) {
+        EBB_LOCAL(x);
+        remover first = { NULL, 0, 0 }, second = { NULL, 0, 0 };
+        scalar(&x, ctx, 3);
+        first.t = second.t = x;
+        check_ok(ebb_hook_add(x, &(ebb_hook){ .user = &first, .on_grad = remove_it }, &second.id));
+        check_ok(ebb_hook_add(x, &(ebb_hook){ .user = &second, .on_grad = remove_it, .free = free_nothing }, &first.id));
+        for (int pass = 0; pass < 2; pass++) {
+            EBB_LOCAL(y);
+            check_ok(ebb_mul(&y, x, x));
+            check_ok(ebb_backward(y));
+        }
+        cr_assert_eq(first.calls, 2);
+        cr_assert_eq(second.calls, 100, "removed before its turn, and freed once");
+    }
+}
+
 static ebb_status refuses(void *user, ebb_tensor *t, ebb_tensor **grad)
 {
     (void)user;

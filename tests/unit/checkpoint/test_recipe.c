@@ -165,6 +165,26 @@ Test(recipe, survives_retain_graph)
     }
 }
 
+enum { DEEP = 100000 };
+
+Test(recipe, a_long_chain_of_recipes_needs_no_stack, .timeout = 60)
+{
+    with_context(ctx) {
+        EBB_LOCAL(x);
+        EBB_LOCAL(y);
+        recompute(ctx, "neg", NULL);
+        check_ok(ebb_full(&x, ctx, EBB_F64, 0, NULL, 1));
+        check_ok(ebb_set_requires_grad(x, true));
+        ebb_bind(&y, x);
+        for (int i = 0; i < DEEP; i++) check_ok(ebb_neg(&y, y));
+        check_ok(ebb_mul(&y, y, y));
+        check_ok(ebb_backward(y));
+        double g;
+        check_ok(ebb_item(ebb_grad(x), &g));
+        cr_assert_eq(g, 2);
+    }
+}
+
 Test(recipe, an_unknown_op_is_named_with_the_nearest_one)
 {
     with_context(ctx) {

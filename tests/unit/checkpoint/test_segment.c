@@ -268,6 +268,105 @@ Test(segment, refuses_to_change_a_tensor_from_outside)
     }
 }
 
+/* Whatever a replay makes again must not be changed: it would make the old bytes. */
+static ebb_status changes_what_it_made(void *user, ebb_tensor **out, ebb_tensor *x)
+{
+    EBB_LOCAL(t);
+    EBB_LOCAL(alias);
+    bool through_view = *(bool *)user;
+    EBB_TRY(ebb_detach(&t, x));
+    EBB_TRY(ebb_scale(&t, t, 2));
+    if (through_view) EBB_TRY(ebb_detach(&alias, t));
+    EBB_TRY(ebb_fill(through_view ? alias : t, 7));
+    return ebb_mul(out, x, t);
+}
+
+static ebb_status fills_a_view_of_outside(void *user, ebb_tensor **out, ebb_tensor *x)
+{
+    EBB_LOCAL(v);
+    EBB_TRY(ebb_reshape(&v, user, 1, (int64_t[]){ 1 }));
+    EBB_TRY(ebb_fill(v, 7));
+    return ebb_mul(out, x, user);
+}
+
+Test(segment, refuses_to_change_what_a_replay_makes_again)
+{
+    with_context(ctx) {
+        EBB_LOCAL(x);
+        EBB_LOCAL(y);
+        EBB_LOCAL(alias);
+        EBB_LOCAL(k);
+        bool through_view = false;
+        scalar(&x, ctx, 2);
+        check_fails(ebb_checkpoint(&y, x, changes_what_it_made, &through_view, NULL), EBB_ESTATE);
+        through_view = true;
+        check_fails(ebb_checkpoint(&y, x, changes_what_it_made, &through_view, NULL), EBB_ESTATE);
+        check_ok(ebb_full(&k, ctx, EBB_F64, 0, NULL, 5));
+        check_fails(ebb_checkpoint(&y, x, fills_a_view_of_outside, k, NULL), EBB_ESTATE);
+        check_ok(ebb_checkpoint(&y, x, four_tanh, NULL, NULL));
+        check_ok(ebb_detach(&alias, y));
+        check_fails(ebb_fill(alias, 0), EBB_ESTATE);
+        check_ok(ebb_backward(y));
+    }
+}
+
+static ebb_status change_it(void *user, ebb_tensor *t, ebb_tensor **grad)
+{
+    (void)t;
+    (void)grad;
+    return ebb_fill(user, 100);
+}
+
+static ebb_status mul_twice(void *user, ebb_tensor **out, ebb_tensor *x)
+{
+    EBB_LOCAL(h);
+    EBB_TRY(ebb_mul(&h, x, user));
+    EBB_TRY(ebb_hook_add(h, &(ebb_hook){ .user = user, .on_grad = change_it }, NULL));
+    return ebb_mul(out, h, user);
+}
+
+Test(segment, a_change_between_refill_and_use_is_found)
+{
+    with_context(ctx) {
+        EBB_LOCAL(x);
+        EBB_LOCAL(k);
+        EBB_LOCAL(y);
+        scalar(&x, ctx, 2);
+        check_ok(ebb_full(&k, ctx, EBB_F64, 0, NULL, 5));
+        check_ok(ebb_checkpoint(&y, x, mul_twice, k, NULL));
+        check_fails(ebb_backward(y), EBB_ESTATE);
+        check_message("changed in place");
+    }
+}
+
+static ebb_status nest(void *user, ebb_tensor **out, ebb_tensor *x)
+{
+    int *left = user;
+    if ((*left)-- == 0) return ebb_tanh(out, x);
+    return ebb_checkpoint(out, x, nest, user, NULL);
+}
+
+Test(segment, nesting_has_a_limit_that_is_said)
+{
+    with_context(ctx) {
+        EBB_LOCAL(x);
+        EBB_LOCAL(y);
+        int left = 1000;
+        scalar(&x, ctx, 0.5);
+        check_ok(ebb_checkpoint(&y, x, nest, &left, NULL));
+        check_ok(ebb_backward(y));
+        cr_assert_float_eq(value_of(ebb_grad(x)), 1 - tanh(0.5) * tanh(0.5), 1e-12);
+        for (left = 0; left < 5000; left++) {
+            ebb_status st = ebb_segment_begin(ctx, NULL);
+            if (st != EBB_OK) break;
+        }
+        cr_assert_eq(left, 4097);
+        check_message("4096");
+        while (left--) ebb_segment_end(ctx);
+        ebb_segment_end(ctx); /* none is active: nothing happens */
+    }
+}
+
 static ebb_status detaches(void *user, ebb_tensor **out, ebb_tensor *x)
 {
     (void)user;

@@ -67,8 +67,9 @@ Test(config, what_comes_later_says_so)
 Test(config, allocator_settings_are_checked)
 {
     check_refused(SMALL_MLP, "memory.allocator.gc=1", EBB_EINVAL, "unknown key \"gc\"");
-    check_refused(SMALL_MLP, "memory.allocator.max_split_size_mb=19", EBB_EINVAL, "from 20");
+    check_refused(SMALL_MLP, "memory.allocator.max_split_size_mb=20", EBB_EINVAL, "from 21");
     check_refused(SMALL_MLP, "memory.allocator=[]", EBB_EINVAL, "expected an object");
+    check_refused(SMALL_MLP, "memory.allocator.garbage_collection_threshold=0.5", EBB_EINVAL, "memory.limit");
 }
 
 Test(config, text_that_is_not_json_is_refused_with_line_and_column)

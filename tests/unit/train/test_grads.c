@@ -1,3 +1,7 @@
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "train_support.h"
 
 typedef struct files {
@@ -74,6 +78,59 @@ Test(grads, files_that_do_not_fit_are_refused)
         ebb_config_free(config);
         ebb_config_free(wide);
         ebb_config_free(right);
+        temp_folder_remove(&f.folder);
+    }
+}
+
+Test(grads, an_output_that_is_an_input_is_refused_under_any_name)
+{
+    with_context(ctx)
+    {
+        files f = make_files(ctx, MLP, EBB_F32);
+        ebb_config *config = config_of(SMALL_MLP, "");
+        ebb_train_options options = default_options();
+        double loss = 0;
+        size_t peak = 0, before = 0, after = 0;
+        char *weights = read_text(f.weights, &before);
+        check_fails(ebb_grads(&loss, &peak, config, &options, f.weights, f.batch, f.weights),
+                    EBB_EINVAL);
+        check_message("weights");
+        check_fails(ebb_grads(&loss, &peak, config, &options, f.weights, f.batch, f.batch),
+                    EBB_EINVAL);
+        check_message("batch");
+        cr_assert_eq(symlink(f.weights, f.out), 0);
+        check_fails(ebb_grads(&loss, &peak, config, &options, f.weights, f.batch, f.out),
+                    EBB_EINVAL);
+        char *still = read_text(f.weights, &after);
+        cr_assert(before == after && memcmp(weights, still, before) == 0);
+        free(weights);
+        free(still);
+        ebb_config_free(config);
+        temp_folder_remove(&f.folder);
+    }
+}
+
+Test(grads, a_loss_that_is_not_finite_is_an_error)
+{
+    with_context(ctx)
+    {
+        EBB_LOCAL(inputs);
+        EBB_LOCAL(targets);
+        files f = make_files(ctx, MLP, EBB_F32);
+        ebb_config *config = config_of(SMALL_MLP, "");
+        ebb_train_options options = default_options();
+        double loss = 0;
+        size_t peak = 0;
+        int32_t label = 1;
+        check_ok(ebb_full(&inputs, ctx, EBB_F32, 2, (int64_t[]){ 1, 12 }, NAN));
+        check_ok(ebb_from_data(&targets, ctx, EBB_I32, 1, (int64_t[]){ 1 }, &label));
+        ebb_named_tensor batch[2] = { { "inputs", inputs }, { "targets", targets } };
+        check_ok(ebb_safetensors_save(f.batch, batch, 2));
+        check_fails(ebb_grads(&loss, &peak, config, &options, f.weights, f.batch, f.out),
+                    EBB_ESTATE);
+        check_message("the loss is");
+        cr_assert(access(f.out, F_OK) != 0);
+        ebb_config_free(config);
         temp_folder_remove(&f.folder);
     }
 }

@@ -197,14 +197,14 @@ Test(train, options_of_another_size_are_refused)
 
 static bool stop_at_third(void *user) { return ++*(int *)user == 3; }
 
-Test(train, a_stop_ends_cleanly_after_the_step)
+Test(train, a_stop_ends_cleanly_before_the_next_step)
 {
     int calls = 0;
     ebb_train_options options = default_options();
     options.stop = stop_at_third;
     options.user = &calls;
     ebb_train_result r = train_with(SMALL_MLP, "train.steps=50", &options);
-    cr_assert(r.steps == 3 && r.has_eval);
+    cr_assert(r.steps == 2 && calls == 3 && r.has_eval);
 }
 
 /* ---- memory runs out ---------------------------------------------------------------------- */

@@ -1,0 +1,15 @@
+/* report/page_parts.h: the files that the page is made of, built into the library as text. */
+#ifndef EBB_REPORT_PAGE_PARTS_H
+#define EBB_REPORT_PAGE_PARTS_H
+
+#include <stddef.h>
+
+typedef struct ebb__page_part {
+    const unsigned char *text;
+    size_t bytes;
+} ebb__page_part;
+
+/* d3: 0 bytes where the build found none. */
+extern const ebb__page_part ebb__page_css, ebb__page_body, ebb__page_js, ebb__page_d3;
+
+#endif

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""The page of `ebb trace --html` in headless Chromium: no script error, its numbers are the JSON's and a
+recount's, the slider works, pointing works, nothing is cut off on a phone, it prints.
+
+Usage: test_trace_page.py PROGRAM SOURCE_DIR     skipped (77) without Chromium or d3
+"""
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from trace_support import CATEGORIES, check, trace
+
+SKIPPED = 77
+BROWSERS = ["chromium", "chromium-browser", "google-chrome"]
+
+
+def browse(browser, folder, *options):
+    done = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                           "--hide-scrollbars", f"--user-data-dir={folder}/profile", "--virtual-time-budget=8000", *options],
+                          capture_output=True, text=True, timeout=100)
+    check(done.returncode == 0, "the browser failed", done.stderr[-2000:])
+    return done.stdout
+
+
+def self_check(browser, folder, page, width):
+    dom = browse(browser, folder, f"--window-size={width},900", "--dump-dom", f"{page.as_uri()}#check")
+    found = re.search(r'<pre id="check"[^>]*>(.*?)</pre>', dom, re.DOTALL)
+    check(found, "the page did not check itself; its script stopped:", dom[-500:])
+    return json.loads(html.unescape(found.group(1)))
+
+
+def check_numbers(found, told):
+    check(found["errors"] == [], "script errors", found["errors"])
+    check(len(found["runs"]) == len(told["runs"]), "runs")
+    for page, run in zip(found["runs"], told["runs"]):
+        for key in ("peak_allocated_bytes", "peak_reserved_bytes"):
+            check(page[key] == run[key], key, page[key], run[key])
+        check(page["memory"] == run["memory"], "memory on the page", page["memory"], run["memory"])
+        check(page["recount"] == run["memory"], "recount of the page", page["recount"], run["memory"])
+        check(page["rows"] == run["peak_allocated_bytes"], "rows at the peak", page["rows"])
+
+
+def check_slider(found, told):
+    positions = found["slider"]
+    steps = max(run["nodes"] for run in told["runs"])
+    check([p["k"] for p in positions] == [round(s * steps + 1e-9) for s in (0, 0.25, 0.5, 0.9, 1)], "positions", positions)
+    for p in positions:
+        check(p["live"] == p["recount"], "live bytes at", p["k"], p["live"], p["recount"])
+        check(f"{p['k']} of {steps}" in p["text"], "text of the position", p["text"])
+    nodes = [p["node"][0] for p in positions]
+    check(len(set(nodes)) == len(nodes), "the node shown does not change", nodes)
+    check(positions[0]["live"][0] > positions[-1]["live"][0] or told["runs"][0]["memory"]["activations"] == 0,
+          "backward frees", positions)
+
+
+def check_pointing(found):
+    for text in found["pointing"]:
+        check("bytes" in text and any(c in text for c in CATEGORIES), "pointing at a block tells its owner:", text)
+
+
+def check_controls(found):
+    controls = found["controls"]
+    check(controls["k"] == 1 and controls["plays"] and controls["stops"] and controls["whole"], "controls", controls)
+    check(0 < controls["zoomed"] < 0.9, "dragging looks closer", controls)
+
+
+def check_page(browser, folder, program, config, width, *options):
+    page = folder / "page.html"
+    told = trace(program, config, "--html", page, *options)
+    found = self_check(browser, folder, page, width)
+    check_numbers(found, told)
+    check_slider(found, told)
+    check_pointing(found)
+    check_controls(found)
+    check(found["wide"], "the page is wider than a window of", width)
+    print(config.stem, *options, f"at {width} px:", told["runs"][0]["events"], "events, checked")
+    return page
+
+
+def check_no_network(page):
+    text = page.read_text()
+    for pattern in (r"<link\b", r"<script[^>]+src=", r"@import", r"url\("):
+        check(not re.search(pattern, text), "the page loads something:", pattern)
+
+
+def check_print(browser, folder, page):
+    paper = folder / "page.pdf"
+    browse(browser, folder, "--no-pdf-header-footer", f"--print-to-pdf={paper}", page.as_uri())
+    check(paper.read_bytes()[:5] == b"%PDF-", "printing")
+
+
+def deep_config(folder):
+    """72 layers, on the dry device: a step of about 100,000 events."""
+    config = {"name": "deep", "model": {"type": "gpt", "layers": 72, "heads": 4, "width": 64, "context": 32, "vocab": 64},
+              "data": {"type": "synthetic", "kind": "tokens", "items": 800, "eval_items": 8, "seed": 1},
+              "train": {"steps": 2, "batch": 4, "accumulate": 12, "optimizer": {"type": "adamw", "lr": 1e-3}}}
+    path = folder / "deep.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def main():
+    program, models = sys.argv[1], Path(sys.argv[2]) / "models"
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    probe = subprocess.run([program, "trace", "--html", "x.html", models / "none.json"], capture_output=True, text=True)
+    if "node-d3" in probe.stderr:
+        check(probe.returncode == 2, "without d3 the exit status is", probe.returncode)
+        print("built without d3: no page to check (scripts/install-packages.sh build)")
+        return SKIPPED
+    if browser is None:
+        print("no Chromium here: the page is not checked (scripts/install-packages.sh test)")
+        return SKIPPED
+    with tempfile.TemporaryDirectory() as tmp:
+        folder = Path(tmp)
+        page = check_page(browser, folder, program, models / "gpt-synthetic.json", 1300, "--compare")
+        check_no_network(page)
+        check_print(browser, folder, page)
+        check_page(browser, folder, program, models / "mlp-synthetic.json", 360, "--against", "train.batch=4")
+        check_page(browser, folder, program, deep_config(folder), 1300, "--device", "dry:cpu")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
