@@ -77,11 +77,19 @@ EBB_API void ebb_hook_remove(ebb_tensor *t, int id);
 EBB_API size_t ebb_collect(ebb_context *ctx);
 
 /* ---- looking ----------------------------------------------------------------------------- */
-typedef enum ebb_slot_state { EBB_SLOT_EMPTY, EBB_SLOT_KEPT, EBB_SLOT_PROMISED, EBB_SLOT_REFILLED, EBB_SLOT_RELEASED } ebb_slot_state;
+typedef enum ebb_slot_state {
+    EBB_SLOT_EMPTY,
+    EBB_SLOT_KEPT,     /* holds the bytes */
+    EBB_SLOT_PROMISED, /* a segment or recipe will make them again ... */
+    EBB_SLOT_REFILLED, /* ... and has */
+    EBB_SLOT_PACKED,   /* they are in host memory, compressed, or with a saver of the user's ... */
+    EBB_SLOT_UNPACKED, /* ... and are back */
+    EBB_SLOT_RELEASED
+} ebb_slot_state;
 typedef struct ebb_slot_info {
     const char *name;      /* "in0", "out0", "out1" */
     ebb_slot_state state;
-    size_t bytes;          /* of its storage; what is held only when KEPT or REFILLED */
+    size_t bytes;          /* of its storage; what is held only when KEPT, REFILLED or UNPACKED */
     uint32_t version;      /* of the storage, when it was saved */
 } ebb_slot_info;
 

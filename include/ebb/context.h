@@ -11,6 +11,9 @@ typedef struct ebb_context_options {
     int threads;              /* compute threads; 0: all cores of the affinity mask */
     uint64_t seed;            /* of the context's generator */
     size_t memory_limit_bytes; /* of reserved bytes in the pool; 0: none */
+    size_t host_limit_bytes;  /* of reserved bytes for offloaded tensors; 0: none */
+    bool check_recompute;     /* what a segment makes again must have the bytes of the first run:
+                                 ESTATE where it has not */
     int checks;               /* 0 none, 1 asserts, 2 invariants and undeclared-read checks,
                                  3 full heap walk per allocation; -1: the build's default */
     const char *allocator;    /* "key:value,key:value"; NULL: none.  Applied after the environment

@@ -43,6 +43,10 @@ typedef struct ebb_train_options {
     const char *resume_dir;    /* NULL; else a run folder to go on from: weights, optimizer, generator and
                                   data order continue, so the losses are those of one straight run */
     bool hash_gradients;       /* fill gradients_sha256 */
+    bool check_recompute;      /* as in ebb_context_options */
+    /* At the end, for each name of a segment: what it promised and did. */
+    void (*on_segment)(void *user, const ebb_segment_report *report);
+    void *segment_user;
     /* After each micro-batch's forward, before its backward: what is saved can be looked at. */
     void (*on_forward)(void *user, const ebb_context *ctx);
     void (*on_progress)(void *user, const ebb_progress *progress);
@@ -65,6 +69,8 @@ typedef struct ebb_train_result {
     double items_per_s;
     size_t outside_bytes;
     ebb_memory_stats memory;   /* peak over the run */
+    ebb_memory_stats host_memory; /* of the host pool, where offloaded tensors are; never part of `memory` */
+    uint64_t offloaded_bytes, fetched_bytes; /* copied to it and back in one optimizer step */
     double flops, recompute_flops; /* of one optimizer step */
     uint64_t recomputed_ops;   /* of one optimizer step */
     char gradients_sha256[65]; /* over every step's gradients as the optimizer receives them,

@@ -278,7 +278,7 @@ ebb_status ebb_backward_ex(ebb_tensor *const roots[], int n_roots, const ebb_bac
         if (st == EBB_OK) st = ebb__gradient_finish(&w);
         if (st == EBB_OK) publish_targets(&w);
         else undo(&w);
-        ebb__promise_backward_end(ctx);
+        ebb__saver_backward_end(ctx);
         ctx->walking = false;
         ctx->scope = scope;
         ebb__phase_set(ctx, before);

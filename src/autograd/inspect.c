@@ -26,7 +26,7 @@ void ebb_each_node(const ebb_context *ctx, void (*emit)(void *user, const ebb_no
     for (const ebb_node *node = ctx->nodes; node; node = node->next) emit(user, node);
 }
 
-static bool holds(const ebb__slot *slot) { return slot->state == EBB_SLOT_KEPT || slot->state == EBB_SLOT_REFILLED; }
+static bool holds(const ebb__slot *slot) { return slot->storage != NULL; }
 
 /* Each storage once: only the first slot that holds it counts. */
 static bool held_before(const ebb_context *ctx, const ebb_node *until, int until_slot)
@@ -179,6 +179,7 @@ size_t ebb_why(const ebb_storage *storage, char *buf, size_t buf_bytes)
         for (int k = 0; k < node->n_slots; k++) in_nodes += node->slots[k].storage == storage;
     }
     if (storage->kept + storage->refilled > in_nodes)
-        put(&out, "a checkpoint segment, to recompute from it\n");
+        put(&out, storage->pack ? "a saver that packs it: its copy is under way, or it is needed again\n"
+                                : "a checkpoint segment, to recompute from it\n");
     return out.n;
 }

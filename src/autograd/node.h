@@ -25,13 +25,16 @@ void ebb__record_release(ebb__record *record); /* NULL is fine */
 void ebb__record_to_call(const ebb__record *record, ebb_context *ctx, ebb_call *call);
 
 /* A saved tensor: a promise to yield its bytes.  `where` says how it is kept now.
- * KEPT: storage is held.  PROMISED: promise.segment will make it.  REFILLED: both. */
+ * KEPT: storage is held.  PROMISED: promise.segment will make it.  REFILLED: both.
+ * PACKED: pack will give it.  UNPACKED: both. */
 typedef struct ebb__slot {
     ebb_slot_state state;
     uint32_t version;           /* of storage when saved (KEPT) */
-    ebb_storage *storage;       /* KEPT, REFILLED: counted */
+    ebb_storage *storage;       /* KEPT, REFILLED, UNPACKED: counted */
     int64_t offset;             /* elements into storage */
     ebb__promise promise;       /* PROMISED, REFILLED: counted segment */
+    struct ebb__pack *pack;     /* PACKED, UNPACKED: counted */
+    uint64_t hash;              /* PROMISED: of the bytes, when the context checks recomputes; 0: unknown */
     struct ebb__slot *prev, *next; /* the segment's list of promises */
     struct ebb__slot *chain;    /* scratch of a replay */
     bool remade;                /* REFILLED: by a call that ran again; else the bytes were kept all along */
@@ -47,7 +50,8 @@ void ebb__slot_keep(ebb__slot *slot, ebb_storage *storage, int64_t offset);
 EBB_NODISCARD ebb_status ebb__slot_open(ebb__slot *slot, const char *what);
 void *ebb__slot_data(const ebb__slot *slot, ebb_dtype dtype);
 void ebb__slot_release(ebb__slot *slot, uint64_t backward); /* RELEASED; what it held is dropped */
-void ebb__slot_unfill(ebb__slot *slot);                     /* REFILLED -> PROMISED, where it can be made again */
+/* REFILLED -> PROMISED, UNPACKED -> PACKED, where it can be made again. */
+void ebb__slot_unfill(ebb__slot *slot);
 
 /* Where the gradient of an input goes.  At most one of node and leaf is set; none: not wanted. */
 typedef struct ebb__edge { ebb_node *node; ebb_tensor *leaf; int out; } ebb__edge;

@@ -78,7 +78,7 @@ ebb_status ebb__record_begin(ebb__recording *r, const ebb_call *call, ebb_tensor
 
 void ebb__record_abort(ebb__recording *r)
 {
-    ebb__saver_abort(r);
+    ebb__saver_end(r);
     ebb__node_release(r->node);
     ebb__record_release(r->record);
     memset(r, 0, sizeof *r);
@@ -94,13 +94,14 @@ static void save_slots(ebb_node *node, ebb_tensor *const ins[], ebb_tensor *cons
         ebb__slot *slot = &node->slots[node->slot_of_out[j]];
         const ebb_arg *out = &node->record->args[node->record->n_in + j];
         slot->bytes = (size_t)out->elems * ebb_dtype_bytes(out->dtype);
-        if (promised) ebb__promise_take(slot, ebb__saver_output_promise(node->ctx, j));
+        if (promised) ebb__promise_take(slot, ebb__saver_output_promise(node->ctx, j), outs[j] ? outs[j]->storage : NULL);
         else ebb__slot_keep(slot, outs[j]->storage, outs[j]->offset);
     }
 }
 
 void ebb__record_commit(ebb__recording *r, const ebb_call *call, ebb_tensor *const ins[], ebb_tensor *const outs[])
 {
+    ebb__saver_mark(call, outs);
     if (!r->record) return;
     if (r->node) {
         r->record->node = r->node->seq;
@@ -114,6 +115,7 @@ void ebb__record_commit(ebb__recording *r, const ebb_call *call, ebb_tensor *con
     }
     ebb__saver_commit(r, ins, outs);
     if (r->node) save_slots(r->node, ins, outs);
+    ebb__saver_end(r);
     ebb__node_release(r->node);
     ebb__record_release(r->record);
     memset(r, 0, sizeof *r);

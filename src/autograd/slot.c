@@ -5,11 +5,12 @@
 void ebb__slot_keep(ebb__slot *slot, ebb_storage *storage, int64_t offset)
 {
     EBB_ASSERT(slot->state == EBB_SLOT_EMPTY);
-    slot->state = EBB_SLOT_KEPT;
-    slot->storage = storage;
     slot->offset = offset;
     slot->version = storage->version;
     slot->bytes = storage->bytes;
+    if (ebb__pack_take(slot, storage)) return;
+    slot->state = EBB_SLOT_KEPT;
+    slot->storage = storage;
     ebb__storage_retain(storage);
     ebb__storage_count_kept(storage, 1);
 }
@@ -18,7 +19,7 @@ void ebb__slot_save(ebb__slot *slot, ebb_tensor *t)
 {
     ebb__promise promise = ebb__saver_promise(t);
     slot->bytes = t->storage->bytes;
-    if (promise.segment) ebb__promise_take(slot, promise);
+    if (promise.segment) ebb__promise_take(slot, promise, t->storage);
     else ebb__slot_keep(slot, t->storage, t->offset);
 }
 
@@ -33,6 +34,10 @@ static void drop_bytes(ebb__slot *slot)
 
 void ebb__slot_unfill(ebb__slot *slot)
 {
+    if (slot->state == EBB_SLOT_UNPACKED) {
+        drop_bytes(slot);
+        ebb__pack_shut(slot);
+    }
     if (slot->state != EBB_SLOT_REFILLED || !ebb__promise_repeatable(slot)) return;
     drop_bytes(slot);
     slot->state = EBB_SLOT_PROMISED;
@@ -42,14 +47,17 @@ void ebb__slot_release(ebb__slot *slot, uint64_t backward)
 {
     if (slot->state == EBB_SLOT_EMPTY || slot->state == EBB_SLOT_RELEASED) return;
     if (slot->storage) drop_bytes(slot);
+    if (slot->state == EBB_SLOT_UNPACKED) ebb__pack_shut(slot);
     slot->state = EBB_SLOT_RELEASED;
     slot->released_by = backward;
+    if (slot->pack) ebb__pack_drop(slot);
     if (slot->promise.segment) ebb__promise_drop(slot);
 }
 
 ebb_status ebb__slot_open(ebb__slot *slot, const char *what)
 {
     if (slot->state == EBB_SLOT_PROMISED) return ebb__promise_fill(slot);
+    if (slot->state == EBB_SLOT_PACKED) return ebb__pack_open(slot);
     if (slot->state == EBB_SLOT_RELEASED)
         return ebb_fail(EBB_ESTATE, "%s was released by backward %llu", what, (unsigned long long)slot->released_by);
     EBB_ASSERT(slot->state != EBB_SLOT_EMPTY);

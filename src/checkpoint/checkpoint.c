@@ -57,7 +57,9 @@ void ebb_recompute_stats_get(const ebb_context *ctx, ebb_recompute_stats *stats)
 {
     *stats = (ebb_recompute_stats){ .segments = ctx->n_segments, .recomputed_ops = ctx->recomputed_ops,
                                     .recompute_flops = ctx->recompute_flops, .promised_bytes = ctx->promised_bytes,
-                                    .refused_recipes = ctx->refused_recipes };
+                                    .refused_recipes = ctx->refused_recipes,
+                                    .offloaded_bytes = ctx->offloaded_bytes, .fetched_bytes = ctx->fetched_bytes,
+                                    .packed_from_bytes = ctx->packed_from_bytes, .packed_bytes = ctx->packed_bytes };
 }
 
 double ebb_flops(const ebb_context *ctx) { return ctx->flops; }

@@ -2,8 +2,7 @@
  * A recipe is taken only where the inputs are kept anyway (or can be made again themselves): holding
  * an input in place of the output would save nothing. */
 #include "autograd/saver.h"
-#include "checkpoint/segment.h"
-#include "core/json.h"
+#include "checkpoint/policy.h"
 #include "core/mem.h"
 
 static bool in_list(const ebb_context *ctx, const ebb_op *op)
@@ -64,15 +63,10 @@ ebb_status ebb_recompute_ops(ebb_context *ctx, const char *const names[], int n)
     const ebb_op **ops = n ? ebb__calloc((size_t)n, sizeof ops[0]) : NULL;
     if (n && !ops) return EBB_ENOMEM;
     for (int i = 0; i < n; i++) {
-        ops[i] = ebb_op_find(names[i]);
-        if (ops[i]) continue;
+        ebb_status st = ebb__op_find_named(&ops[i], names[i], "recompute");
+        if (st == EBB_OK) continue;
         ebb__free(ops);
-        const char *known[128];
-        int n_known = ebb_op_count() < 128 ? ebb_op_count() : 128;
-        for (int k = 0; k < n_known; k++) known[k] = ebb_op_at(k)->name;
-        const char *near = ebb__nearest(names[i], known, n_known);
-        return ebb_fail(EBB_EINVAL, "recompute: no op \"%s\"%s%s%s", names[i], near ? "; did you mean \"" : "",
-                        near ? near : "", near ? "\"?" : "");
+        return st;
     }
     ebb__free(ctx->recompute_ops);
     ctx->recompute_ops = ops;

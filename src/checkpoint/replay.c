@@ -4,9 +4,10 @@
  * early as it can; what a call made is freed after its last use in the replay. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "autograd/saver.h"
-#include "checkpoint/segment.h"
+#include "checkpoint/check.h"
 #include "core/assert.h"
 #include "core/mem.h"
 #include "tensor/upward.h"
@@ -81,7 +82,7 @@ static void find_needed(replay *r)
 }
 
 /* The promised slots that want this value get it. */
-static void fill_slots(value *v)
+static void fill_slots(const value *v)
 {
     for (ebb__slot *slot = v->slots; slot; slot = slot->chain) {
         slot->state = EBB_SLOT_REFILLED;
@@ -146,6 +147,16 @@ static ebb_status make_outputs(replay *r, size_t e, ebb_call *call, const ebb__o
     return EBB_OK;
 }
 
+/* Before the slots get it: a wrong value reaches no gradient. */
+static ebb_status check_value(const ebb__segment *s, const ebb__entry *entry, int out, const value *v)
+{
+    uint64_t found = v->slots ? ebb__check_hash(v->storage) : 0;
+    ebb_status st = EBB_OK;
+    for (const ebb__slot *slot = v->slots; slot && st == EBB_OK; slot = slot->chain)
+        st = ebb__check_bytes(s, entry, out, slot, found);
+    return st;
+}
+
 static ebb_status run_entry(replay *r, size_t e)
 {
     ebb__segment *s = r->segment;
@@ -159,6 +170,7 @@ static ebb_status run_entry(replay *r, size_t e)
                          .file = entry->record->site.file, .line = entry->record->site.line };
     ebb_status st = make_outputs(r, e, &call, &owner);
     double before = s->ctx->flops;
+    if (st == EBB_OK) st = ebb__check_shapes(s, entry);
     if (st == EBB_OK && !(call.op->flags & EBB_OP_VIEW)) st = ebb__run_kernel(&call, EBB_FORWARD, &owner, &s->ctx->flops);
     if (st != EBB_OK) return st;
     s->ctx->recompute_flops += s->ctx->flops - before;
@@ -170,6 +182,8 @@ static ebb_status run_entry(replay *r, size_t e)
     for (int j = 0; j < call.n_out; j++) {
         value *v = value_at(r, (int32_t)(e * EBB_MAX_OUT) + j);
         if (!v->storage) continue;
+        st = check_value(s, entry, j, v);
+        if (st != EBB_OK) return st;
         fill_slots(v);
         if (!v->last_use) drop_value(v);
     }
@@ -195,7 +209,14 @@ static void note_filled(ebb__segment *s)
     s->ctx->filled = s;
 }
 
-ebb_status ebb__segment_fill(ebb__segment *s)
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static ebb_status fill(ebb__segment *s)
 {
     replay r;
     ebb_status st = replay_init(&r, s);
@@ -215,5 +236,23 @@ ebb_status ebb__segment_fill(ebb__segment *s)
     } else
         for (ebb__slot *slot = s->promises; slot; slot = slot->next) ebb__slot_unfill(slot);
     ebb__segment_release(s);
+    return st;
+}
+
+/* Replays nest; each counts its own time. */
+ebb_status ebb__segment_fill(ebb__segment *s)
+{
+    if (!s->contract) return fill(s);
+    ebb__contract *contract = s->contract;
+    atomic_fetch_add(&contract->refs, 1);
+    double before = s->ctx->replay_ms, start = now_ms();
+    ebb_context *ctx = s->ctx;
+    ctx->replay_ms = 0;
+    ebb__contract_end(contract);
+    ebb_status st = fill(s);
+    double spent = now_ms() - start;
+    ebb__contract_recomputed(contract, spent - ctx->replay_ms);
+    ctx->replay_ms = before + spent;
+    ebb__contract_release(contract);
     return st;
 }

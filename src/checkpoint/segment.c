@@ -13,6 +13,11 @@ ebb_status ebb__segment_new(ebb__segment **out, ebb_context *ctx, const char *na
     ebb__segment *s = ebb__calloc(1, sizeof *s);
     if (!s) return EBB_ENOMEM;
     atomic_init(&s->refs, 1);
+    ebb_status st = recipe ? EBB_OK : ebb__contract_new(&s->contract, ctx, name ? name : "");
+    if (st != EBB_OK) {
+        ebb__free(s);
+        return st;
+    }
     s->ctx = ctx;
     s->number = ctx->next_segment_number++;
     s->recipe = recipe;
@@ -41,6 +46,8 @@ void ebb__segment_release(ebb__segment *s)
     EBB_ASSERT(!s->promises);
     unlink_filled(s);
     ebb__segment_close(s);
+    ebb__contract_end(s->contract);
+    ebb__contract_release(s->contract);
     for (size_t k = 0; k < s->n_externals; k++) {
         ebb__slot_release(&s->externals[k]->slot, 0);
         ebb__free(s->externals[k]);
@@ -76,9 +83,9 @@ static void save_external(const ebb__segment *s, ebb__slot *slot, ebb_tensor *t)
 {
     int32_t value;
     slot->bytes = t->storage->bytes;
-    if (t->recipe.segment && t->recipe.segment != s) ebb__promise_take(slot, t->recipe);
+    if (t->recipe.segment && t->recipe.segment != s) ebb__promise_take(slot, t->recipe, t->storage);
     else if (s->parent && t->storage->base > EBB_CAT_INPUT && ebb__uid_map_get(&s->parent->map, t->id, &value))
-        ebb__promise_take(slot, (ebb__promise){ s->parent, value });
+        ebb__promise_take(slot, (ebb__promise){ s->parent, value }, t->storage);
     else ebb__slot_keep(slot, t->storage, t->offset);
 }
 
@@ -86,8 +93,10 @@ static int32_t add_external(ebb__segment *s, ebb_tensor *t, bool keep)
 {
     ebb__external *x = s->spare[--s->n_spare];
     x->dtype = t->dtype;
+    bool counts = s->contract && t->storage->base > EBB_CAT_INPUT && !keep;
     if (keep) ebb__slot_keep(&x->slot, t->storage, t->offset);
     else save_external(s, &x->slot, t);
+    if (counts && !x->slot.promise.segment) s->contract->input_bytes += x->slot.bytes;
     int32_t value = -(int32_t)++s->n_externals;
     s->externals[s->n_externals - 1] = x;
     ebb__uid_map_put(&s->map, t->id, value);
@@ -103,12 +112,15 @@ void ebb__segment_append(ebb__segment *s, ebb__record *record, ebb_tensor *const
             entry->source[i] = add_external(s, ins[i], false);
     entry->record = record;
     atomic_fetch_add(&record->refs, 1);
-    /* What is kept on purpose enters later calls as an external: its call need not run again. */
+    /* What is kept or packed on purpose enters later calls as an external: its call need not run again. */
     for (int j = 0; j < record->n_out; j++) {
         if (!outs[j]) continue;
         if (saver == EBB_SAVER_RECOMPUTE && !(record->op->flags & EBB_OP_VIEW)) outs[j]->storage->replayed = true;
-        if (saver == EBB_SAVER_KEEP) (void)add_external(s, outs[j], true);
+        if (saver != EBB_SAVER_RECOMPUTE) (void)add_external(s, outs[j], true);
         else ebb__uid_map_put(&s->map, outs[j]->id, (int32_t)(s->n_entries * EBB_MAX_OUT) + j);
     }
     s->n_entries++;
+    if (!s->contract) return;
+    s->contract->n_nodes += record->node != 0;
+    s->contract->n_kept += saver != EBB_SAVER_RECOMPUTE;
 }

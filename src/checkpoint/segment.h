@@ -10,6 +10,7 @@
 
 #include <ebb/checkpoint.h>
 #include "autograd/node.h"
+#include "checkpoint/contract.h"
 #include "checkpoint/uid_map.h"
 
 typedef struct ebb__entry {
@@ -28,6 +29,7 @@ typedef struct ebb__segment {
     uint64_t number;
     char name[48];
     bool recipe;
+    ebb__contract *contract;       /* counted; NULL: a recipe */
     int depth;                     /* of promises that may have to be filled before this one */
     ebb__entry *entries;
     size_t n_entries, cap_entries;

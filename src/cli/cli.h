@@ -24,7 +24,7 @@ typedef struct cli_args {
     int n_sets;
     const char *device;
     int64_t threads;
-    bool json, quiet, help, saved;
+    bool json, quiet, help, saved, check_recompute;
     /* options of some commands; NULL or 0 where not given */
     const char *out, *resume, *vary, *weights, *batch, *html, *snapshot, *perfetto, *against;
     const char *prompt, *temperature, *seed;
@@ -116,7 +116,18 @@ bool cli_is_dry(const ebb_train_result *result);
 /* The fields that `train` prints, and the memory object of any report. */
 void cli_put_result(cli_json *json, cJSON *object, const ebb_train_result *result);
 void cli_put_memory(cli_json *json, cJSON *object, const ebb_memory_stats *memory);
+/* The host pool that offloaded tensors are in: two fields; a line, where there was any. */
+void cli_put_host(cli_json *json, cJSON *object, const ebb_memory_stats *host);
+void cli_print_host(const ebb_memory_stats *host, FILE *file);
 void cli_print_result(const ebb_train_result *result, FILE *file);
+
+/* Warnings of segments that free nothing, on stderr: of all of them, after the run. */
+typedef struct cli_warnings {
+    int n, n_shown;
+    char text[3][400];
+} cli_warnings;
+void cli_collect_warnings(ebb_train_options *options, cli_warnings *warnings);
+void cli_print_warnings(const cli_warnings *warnings, const cli_args *args);
 
 /* Shows progress on stderr where that is a terminal (or EBB_PROGRESS=1), and turns the first Ctrl-C
  * into an early, clean end.  The line outlives the run. */

@@ -39,9 +39,13 @@ static ebb_status run_variant(comparison *c, int i, const ebb_config *config,
     if (line->file) fprintf(stderr, "%s\n", c->variants[i].set);
     options.observer = &observer;
     cli_recipes_begin(&recipes, config);
+    cli_warnings warnings;
+    cli_collect_warnings(&options, &warnings);
     st = ebb_train(&c->measured[i], config, &options);
     ebb_progress_clear(line);
     cli_recipes_end(&recipes, st == EBB_OK);
+    if (warnings.n && !c->args->quiet) fprintf(stderr, "%s:\n", c->variants[i].set);
+    cli_print_warnings(&warnings, c->args);
     return st;
 }
 
@@ -75,12 +79,14 @@ static int print_json(const comparison *c)
     cJSON *runs = cli_put_array(&json, NULL, "runs");
     for (int i = 0; i < c->n_done; i++) {
         const ebb_train_result *m = &c->measured[i];
-        const ebb_memory_stats *p = &c->predicted[i].memory;
+        const ebb_memory_stats *p = &c->predicted[i].memory, *host = &c->predicted[i].host_memory;
         cJSON *run = cli_add_object(&json, runs);
         cli_put_text(&json, run, "name", c->variants[i].value);
         cli_put_result(&json, run, m);
         cli_put_bytes(&json, run, "predicted_peak_allocated_bytes", p->peak_allocated_bytes);
         cli_put_bytes(&json, run, "predicted_peak_reserved_bytes", p->peak_reserved_bytes);
+        cli_put_bytes(&json, run, "predicted_host_peak_allocated_bytes", host->peak_allocated_bytes);
+        cli_put_number(&json, run, "offloaded_bytes", (double)m->offloaded_bytes);
         cli_put_number(&json, run, "recomputed_ops", (double)m->recomputed_ops);
         cli_put_count(&json, run, "recompute_flops", m->recompute_flops);
         cli_put_text(&json, run, "gradients_sha256", has_hash(m) ? m->gradients_sha256 : NULL);
@@ -104,13 +110,29 @@ static const char *shorten(char out[NAME_BYTES], const char *name)
     return out;
 }
 
+static bool offloads(const comparison *c)
+{
+    for (int i = 0; i < c->n_done; i++)
+        if (c->measured[i].host_memory.peak_allocated_bytes > 0) return true;
+    return false;
+}
+
+/* The dry run gave the peaks of both pools. */
+static bool is_exact(const ebb_train_result *predicted, const ebb_train_result *measured)
+{
+    const ebb_memory_stats *p = &predicted->memory, *m = &measured->memory;
+    const ebb_memory_stats *hp = &predicted->host_memory, *hm = &measured->host_memory;
+    return p->peak_allocated_bytes == m->peak_allocated_bytes && p->peak_reserved_bytes == m->peak_reserved_bytes &&
+           hp->peak_allocated_bytes == hm->peak_allocated_bytes && hp->peak_reserved_bytes == hm->peak_reserved_bytes;
+}
+
 static ebb_status add_row(ebb_table *table, const comparison *c, int i)
 {
     const ebb_train_result *m = &c->measured[i], *first = &c->measured[0];
     const ebb_memory_stats *p = &c->predicted[i].memory;
-    char text[8][32], name[NAME_BYTES];
-    const char *cells[8];
-    for (int k = 0; k < 8; k++) cells[k] = text[k];
+    char text[9][32], name[NAME_BYTES];
+    const char *cells[9];
+    for (int k = 0; k < 9; k++) cells[k] = text[k];
     cells[0] = shorten(name, c->variants[i].value);
     ebb_size_format(m->memory.peak_allocated_bytes, text[1], sizeof(text[1]));
     ebb_size_format(m->memory.peak_reserved_bytes, text[2], sizeof(text[2]));
@@ -118,11 +140,10 @@ static ebb_status add_row(ebb_table *table, const comparison *c, int i)
     snprintf(text[4], sizeof(text[4]), "%.4g", m->step_ms);
     snprintf(text[5], sizeof(text[5]), "%.2f",
              first->step_ms > 0 ? m->step_ms / first->step_ms : 0);
-    bool exact = p->peak_allocated_bytes == m->memory.peak_allocated_bytes &&
-                 p->peak_reserved_bytes == m->memory.peak_reserved_bytes;
-    snprintf(text[6], sizeof(text[6]), exact ? "exact" : "%+.2f %%",
-             100 * ((double)p->peak_allocated_bytes / (double)m->memory.peak_allocated_bytes - 1));
+    double off = 100 * ((double)p->peak_allocated_bytes / (double)m->memory.peak_allocated_bytes - 1);
+    snprintf(text[6], sizeof(text[6]), is_exact(&c->predicted[i], m) ? "exact" : "%+.2f %%", off);
     snprintf(text[7], sizeof(text[7]), "%.8s", has_hash(m) ? m->gradients_sha256 : "-");
+    ebb_size_format(m->host_memory.peak_allocated_bytes, text[8], sizeof(text[8]));
     return ebb_table_row(table, cells);
 }
 
@@ -143,16 +164,16 @@ static void print_verdict(const comparison *c)
 
 static int print_table(const comparison *c)
 {
-    static const char *const titles[] = { "",         ">peak",  ">reserved",  ">activations",
-                                          ">step ms", ">ratio", ">predicted", "gradients" };
-    const char *named[8];
+    static const char *const titles[] = { "",       ">peak",      ">reserved", ">activations", ">step ms",
+                                          ">ratio", ">predicted", "gradients", ">host" };
+    const char *named[9];
     char path[CLI_VARIANT_BYTES], name[NAME_BYTES];
     memcpy(named, titles, sizeof(named));
     snprintf(path, sizeof(path), "%.*s", (int)(c->variants[0].value - c->variants[0].set - 1),
              c->variants[0].set);
     named[0] = shorten(name, path);
     ebb_table *table = NULL;
-    ebb_status st = ebb_table_new(&table, 8, named);
+    ebb_status st = ebb_table_new(&table, offloads(c) ? 9 : 8, named);
     for (int i = 0; i < c->n_done && st == EBB_OK; i++) st = add_row(table, c, i);
     if (st == EBB_OK) {
         ebb_table_print(table, stdout);
@@ -191,6 +212,8 @@ static const cli_option options[] = {
     { "--vary", "PATH=V1,V2,...", CLI_TEXT, offsetof(cli_args, vary),
       "default: memory.checkpoint=none,every:1,sqrt", false },
     { "--steps", "N", CLI_COUNT, offsetof(cli_args, steps), "instead of train.steps", false },
+    { "--check-recompute", NULL, CLI_FLAG, offsetof(cli_args, check_recompute),
+      "compares what is recomputed with the first run, bit by bit", false },
 };
 
 const cli_command cli_compare = {

@@ -72,6 +72,7 @@ static int report(const cli_args *args, const ebb_train_result *r)
     if (args->json) {
         cli_json json = cli_json_begin();
         cli_put_memory(&json, NULL, &r->memory);
+        cli_put_host(&json, NULL, &r->host_memory);
         cli_put_count(&json, NULL, "flops", r->flops);
         cli_put_count(&json, NULL, "recompute_flops", r->recompute_flops);
         cli_put_number(&json, NULL, "parameters", (double)r->parameters);
@@ -86,6 +87,7 @@ static int report(const cli_args *args, const ebb_train_result *r)
                ebb_count_format(r->recompute_flops, flops, sizeof(flops)));
     printf("\n");
     ebb_memory_print(&r->memory, stdout);
+    cli_print_host(&r->host_memory, stdout);
     return CLI_DONE;
 }
 

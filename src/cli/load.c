@@ -41,5 +41,6 @@ ebb_train_options cli_train_options(const cli_args *args)
         .steps = args->steps,
         .out_dir = args->out,
         .resume_dir = args->resume,
+        .check_recompute = args->check_recompute,
     };
 }

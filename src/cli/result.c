@@ -15,6 +15,21 @@ void cli_put_memory(cli_json *json, cJSON *object, const ebb_memory_stats *memor
         cli_put_bytes(json, by, ebb_category_name((ebb_category)i), memory->by_category_at_peak[i]);
 }
 
+void cli_put_host(cli_json *json, cJSON *object, const ebb_memory_stats *host)
+{
+    cli_put_bytes(json, object, "host_peak_allocated_bytes", host->peak_allocated_bytes);
+    cli_put_bytes(json, object, "host_peak_reserved_bytes", host->peak_reserved_bytes);
+}
+
+void cli_print_host(const ebb_memory_stats *host, FILE *file)
+{
+    char allocated[32], reserved[32];
+    if (host->peak_allocated_bytes == 0) return;
+    fprintf(file, "  %-16s %12s  beside (offloaded tensors; %s reserved)\n", "host memory",
+            ebb_size_format(host->peak_allocated_bytes, allocated, sizeof(allocated)),
+            ebb_size_format(host->peak_reserved_bytes, reserved, sizeof(reserved)));
+}
+
 static void put_evaluation(cli_json *json, cJSON *object, const ebb_train_result *r)
 {
     bool computed = !cli_is_dry(r);
@@ -34,6 +49,7 @@ void cli_put_result(cli_json *json, cJSON *object, const ebb_train_result *r)
     cli_put_number(json, object, "step_ms", r->step_ms);
     cli_put_number(json, object, r->tokens ? "tokens_per_s" : "samples_per_s", r->items_per_s);
     cli_put_memory(json, object, &r->memory);
+    cli_put_host(json, object, &r->host_memory);
     cli_put_bytes(json, object, "outside_bytes", r->outside_bytes);
     cli_put_text(json, object, "run_dir", r->run_dir[0] ? r->run_dir : NULL);
 }
@@ -56,6 +72,7 @@ void cli_print_result(const ebb_train_result *r, FILE *file)
     fprintf(file, "  step             %.4g ms (median), %s %s/s\n", r->step_ms,
             ebb_count_format(r->items_per_s, rate, sizeof(rate)), item);
     ebb_memory_print(&r->memory, file);
+    cli_print_host(&r->host_memory, file);
     fprintf(file, "  %-16s %12s\n", "outside the pool",
             ebb_size_format(r->outside_bytes, outside, sizeof(outside)));
     if (r->run_dir[0]) fprintf(file, "run folder: %s\n", r->run_dir);

@@ -53,14 +53,17 @@ static int run(const cli_args *args)
     static ebb_train_result result;
     ebb_progress_line line;
     ebb_train_options options = cli_train_options(args);
+    cli_warnings warnings;
     summary table = { 0 };
     if (args->memory_summary) table.file = open_memstream(&table.text, &table.bytes);
     ebb_observer observer = { .user = &table, .on_backward = on_backward, .on_end = on_end };
     options.observer = &observer;
     cli_recipes_begin(&table.recipes, config);
     cli_watch(&options, args, &line);
+    cli_collect_warnings(&options, &warnings);
     ebb_status st = ebb_train(&result, config, &options);
     ebb_progress_clear(&line);
+    cli_print_warnings(&warnings, args);
     status = st == EBB_OK ? report(args, &result) : cli_fail_run(args, st, config);
     cli_recipes_end(&table.recipes, st == EBB_OK);
     print_summary(&table, args);
@@ -74,6 +77,8 @@ static const cli_option options[] = {
       "run folder: config, weights, optimizer, metrics", false },
     { "--resume", "DIR", CLI_TEXT, offsetof(cli_args, resume),
       "goes on from a run folder, in it unless --out is given", false },
+    { "--check-recompute", NULL, CLI_FLAG, offsetof(cli_args, check_recompute),
+      "compares what is recomputed with the first run, bit by bit", false },
     { "--memory-summary", NULL, CLI_FLAG, offsetof(cli_args, memory_summary),
       "prints the pool's statistics at the end", false },
 };

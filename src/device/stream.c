@@ -9,14 +9,6 @@
 #include "core/assert.h"
 #include "core/mem.h"
 
-typedef struct piece {
-    struct piece *next;
-    ebb__work *work; /* NULL: wait for `other` to reach `ticket` */
-    void *arg;
-    ebb__stream *other;
-    uint64_t ticket;
-} piece;
-
 struct ebb__stream {
     ebb__streams *streams;
     ebb__stream *next; /* in the device's list, which keeps closed streams to the end */
@@ -25,7 +17,7 @@ struct ebb__stream {
     pthread_t worker;
     pthread_mutex_t lock; /* of the queue */
     pthread_cond_t changed;
-    piece *first, *last;
+    ebb__piece *first, *last;
     uint64_t given;
     _Atomic uint64_t finished;
 };
@@ -39,11 +31,11 @@ struct ebb__streams {
 
 /* ---- the worker -------------------------------------------------------------------------- */
 
-static piece *next_piece(ebb__stream *s)
+static ebb__piece *next_piece(ebb__stream *s)
 {
     pthread_mutex_lock(&s->lock);
     while (!s->first && !s->ending) pthread_cond_wait(&s->changed, &s->lock);
-    piece *p = s->first;
+    ebb__piece *p = s->first;
     if (p) s->first = p->next;
     if (!s->first) s->last = NULL;
     pthread_mutex_unlock(&s->lock);
@@ -53,11 +45,12 @@ static piece *next_piece(ebb__stream *s)
 static void *run(void *arg)
 {
     ebb__stream *s = arg;
-    for (piece *p; (p = next_piece(s)) != NULL; ebb__free(p)) {
+    for (ebb__piece *p; (p = next_piece(s)) != NULL;) {
         if (p->work)
             p->work(p->arg);
         else
             ebb__stream_synchronize(p->other, p->ticket);
+        if (!p->lent) ebb__free(p); /* a lent one is the caller's again once it counts as finished */
         pthread_mutex_lock(&s->lock);
         atomic_fetch_add(&s->finished, 1);
         pthread_cond_broadcast(&s->changed);
@@ -142,12 +135,8 @@ int ebb__stream_number(const ebb__stream *stream) { return stream->number; }
 
 /* ---- work and events --------------------------------------------------------------------- */
 
-static ebb_status give(ebb__stream *s, piece what)
+static void append(ebb__stream *s, ebb__piece *p)
 {
-    if (s->streams->dry) return EBB_OK;
-    piece *p = ebb__malloc(sizeof *p);
-    if (!p) return EBB_ENOMEM;
-    *p = what;
     pthread_mutex_lock(&s->lock);
     EBB_ASSERT(!s->ending);
     if (s->last)
@@ -158,17 +147,33 @@ static ebb_status give(ebb__stream *s, piece what)
     s->given++;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
+}
+
+static ebb_status give(ebb__stream *s, ebb__piece what)
+{
+    if (s->streams->dry) return EBB_OK;
+    ebb__piece *p = ebb__malloc(sizeof *p);
+    if (!p) return EBB_ENOMEM;
+    *p = what;
+    append(s, p);
     return EBB_OK;
+}
+
+void ebb__stream_lend(ebb__stream *s, ebb__piece *p, ebb__work *work, void *arg)
+{
+    if (s->streams->dry) return;
+    *p = (ebb__piece){ .work = work, .arg = arg, .lent = true };
+    append(s, p);
 }
 
 ebb_status ebb__stream_enqueue(ebb__stream *stream, ebb__work *work, void *arg)
 {
-    return give(stream, (piece){ .work = work, .arg = arg });
+    return give(stream, (ebb__piece){ .work = work, .arg = arg });
 }
 
 ebb_status ebb__stream_wait_event(ebb__stream *stream, ebb__stream *other, uint64_t ticket)
 {
-    return give(stream, (piece){ .other = other, .ticket = ticket });
+    return give(stream, (ebb__piece){ .other = other, .ticket = ticket });
 }
 
 uint64_t ebb__stream_record(ebb__stream *s)

@@ -13,6 +13,16 @@ typedef struct ebb__streams ebb__streams; /* all streams of a device */
 typedef struct ebb__stream ebb__stream;
 typedef void ebb__work(void *arg);
 
+/* A piece of work in a stream's queue. */
+typedef struct ebb__piece {
+    struct ebb__piece *next;
+    ebb__work *work; /* NULL: wait for `other` to reach `ticket` */
+    void *arg;
+    ebb__stream *other;
+    uint64_t ticket;
+    bool lent; /* its memory is the caller's */
+} ebb__piece;
+
 /* `dry`: work is counted as done and not done.  Errors: ENOMEM. */
 EBB_NODISCARD ebb_status ebb__streams_new(ebb__streams **out, bool dry);
 void ebb__streams_free(ebb__streams *streams); /* waits for and ends every stream; NULL is fine */
@@ -26,6 +36,8 @@ int ebb__stream_number(const ebb__stream *stream);
 
 /* Gives work to the stream.  Errors: ENOMEM; then it was not taken. */
 EBB_NODISCARD ebb_status ebb__stream_enqueue(ebb__stream *stream, ebb__work *work, void *arg);
+/* The same with memory that the caller lends until the work is done: cannot fail. */
+void ebb__stream_lend(ebb__stream *stream, ebb__piece *piece, ebb__work *work, void *arg);
 /* The stream's later work begins after `other` has reached the ticket.  Errors: ENOMEM. */
 EBB_NODISCARD ebb_status ebb__stream_wait_event(ebb__stream *stream, ebb__stream *other,
                                                 uint64_t ticket);

@@ -11,6 +11,7 @@ typedef struct ebb__recording {
     ebb_node *node;              /* NULL: nothing to differentiate */
     struct ebb__record *record;  /* the replayable call; NULL: nobody needs it */
     struct ebb__segment *recipe; /* op recipe of out 0; NULL: none */
+    struct ebb__pack *packs[EBB_MAX_IN + EBB_MAX_OUT]; /* for what this call makes a node hold; NULL: none */
     bool in_segment;
     unsigned keep_out;           /* EBB_OUT mask of auxiliary outputs whose bytes will be kept */
 } ebb__recording;

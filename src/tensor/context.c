@@ -57,6 +57,8 @@ ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options
     atomic_init(&ctx->refs, 1);
     ctx->seed = o.seed;
     ctx->phase = EBB__PHASE_FORWARD;
+    ctx->host_limit_bytes = o.host_limit_bytes;
+    ctx->check_recompute = o.check_recompute;
     ctx->next_tensor_id = ctx->next_node_seq = ctx->next_segment_number = 1;
     *out = ctx;
     return EBB_OK;
@@ -70,6 +72,7 @@ fail:
 void ebb__context_release(ebb_context *ctx)
 {
     if (atomic_fetch_sub(&ctx->refs, 1) != 1) return;
+    ebb__saver_deinit(ctx);
     ebb__pool_free(ctx->pool);
     ebb__device_close(&ctx->device);
     pthread_mutex_destroy(&ctx->lock);
@@ -138,6 +141,6 @@ size_t ebb_memory_outside_bytes(const ebb_context *ctx)
     if (fscanf(file, "%*s %ld", &pages) != 1) pages = 0;
     fclose(file);
     size_t resident = (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
-    size_t pool = ebb__pool_resident_bytes(ctx->pool);
+    size_t pool = ebb__pool_resident_bytes(ctx->pool) + ebb__saver_resident_bytes(ctx);
     return resident > pool ? resident - pool : 0;
 }

@@ -47,6 +47,16 @@ struct ebb_context {
     int n_recompute_ops;
     uint64_t n_segments, recomputed_ops, promised_bytes, refused_recipes;
     double recompute_flops;
+    struct ebb__op_saver *op_savers; /* per op, see checkpoint/policy.c */
+    size_t n_op_savers, cap_op_savers;
+    struct ebb__pack *last_pack;   /* of those in use, in the order of packing */
+    struct ebb__pack *leaving, *coming; /* whose copy is under way */
+    struct ebb__host *host;        /* made when something is offloaded first */
+    size_t host_limit_bytes;
+    uint64_t offloaded_bytes, fetched_bytes, packed_bytes, packed_from_bytes;
+    struct ebb__segment_record *records; /* what segments of each name did */
+    double replay_ms;              /* of the replays inside the one that runs */
+    bool check_recompute;
 };
 
 ebb__pool *ebb__context_pool(const ebb_context *ctx);

@@ -1,7 +1,7 @@
 /* storage.c: counted bytes and the category they are in. */
 #include "core/assert.h"
 #include "core/mem.h"
-#include "tensor/tensor.h"
+#include "tensor/upward.h"
 
 static ebb_category effective(const ebb_storage *s)
 {
@@ -40,6 +40,7 @@ void ebb__storage_release(ebb_storage *s)
     if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
     EBB_ASSERT(s->kept == 0 && s->refilled == 0);
     ebb_context *ctx = s->ctx;
+    if (s->pack || s->contract) ebb__saver_storage_gone(s);
     ebb__pool_release(ctx->pool, s->block);
     ebb__free(s);
     ebb__context_release(ctx);

@@ -2,7 +2,7 @@
 #ifndef EBB_TENSOR_TENSOR_H
 #define EBB_TENSOR_TENSOR_H
 
-#include <ebb/autograd.h>
+#include <ebb/checkpoint.h>
 #include "tensor/context.h"
 
 struct ebb__segment;
@@ -18,6 +18,9 @@ struct ebb_storage {
     uint32_t version;
     ebb_category base;       /* what it is when nothing saves it */
     int kept, refilled;      /* saved slots of live nodes that hold it */
+    const ebb_packer *packer; /* how it is kept where a node saves it; NULL: as it is */
+    struct ebb__pack *pack;  /* its packed form, not counted; NULL: none */
+    struct ebb__contract *contract; /* counted: of the segment that promised it; NULL: none */
     uint64_t id;             /* by order of creation, among tensors' ids */
     bool replayed;           /* a segment or recipe may make these bytes again, as they were made */
 };

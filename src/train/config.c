@@ -11,7 +11,6 @@
 
 static const char *const precisions[] = { "f32", "f64", "bf16", "f16", NULL };
 static const ebb_dtype precision_dtypes[] = { EBB_F32, EBB_F64, EBB_BF16, EBB_F16 };
-static const char *const offloads[] = { "none", "host", "disk", NULL };
 
 #define MAX_COUNT 1e12
 
@@ -55,8 +54,9 @@ const int ebb__n_train_fields = sizeof(ebb__train_fields) / sizeof(ebb__train_fi
 const ebb__field ebb__memory_fields[] = {
     MEMORY("checkpoint", checkpoint, JSON),
     MEMORY("recompute", recompute, JSON),
-    MEMORY("offload", offload, CHOICE(offloads)),
+    MEMORY("offload", offload, JSON),
     MEMORY("limit", limit_bytes, .kind = EBB__SIZE),
+    MEMORY("host_limit", host_limit_bytes, .kind = EBB__SIZE),
     MEMORY("offset_plan", offset_plan, BOOL),
     MEMORY("allocator", allocator, JSON),
 };
@@ -162,10 +162,9 @@ static ebb_status read_checkpoint(ebb_config *config)
     return st;
 }
 
-static ebb_status check_op_name(const cJSON *item, int i)
+static ebb_status check_op_name(const cJSON *item, const char *path, int i)
 {
-    if (!cJSON_IsString(item))
-        return ebb_fail(EBB_EINVAL, "memory.recompute[%d]: expected an op's name", i);
+    if (!cJSON_IsString(item)) return ebb_fail(EBB_EINVAL, "%s[%d]: expected an op's name", path, i);
     if (ebb_op_find(item->valuestring)) return EBB_OK;
     int n = ebb_op_count();
     const char **names = ebb__calloc((size_t)n, sizeof(*names));
@@ -173,32 +172,42 @@ static ebb_status check_op_name(const cJSON *item, int i)
     for (int o = 0; o < n; o++) names[o] = ebb_op_at(o)->name;
     const char *near = ebb__nearest(item->valuestring, names, n);
     ebb__free(names);
-    return ebb_fail(EBB_EINVAL, "memory.recompute[%d]: no op \"%.40s\"%s%s%s", i, item->valuestring,
+    return ebb_fail(EBB_EINVAL, "%s[%d]: no op \"%.40s\"%s%s%s", path, i, item->valuestring,
                     near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
+/* A list of op names, borrowed from `list`.  `allowed` says what else the key takes. */
+static ebb_status read_ops(const char ***ops, int *n_ops, const cJSON *list, const char *path,
+                           const char *allowed)
+{
+    if (!cJSON_IsArray(list))
+        return ebb_fail(EBB_EINVAL, "%s: expected %sa list of op names, such as [\"gelu\"]", path, allowed);
+    *ops = ebb__calloc((size_t)cJSON_GetArraySize(list), sizeof(**ops));
+    if (!*ops) return EBB_ENOMEM;
+    for (const cJSON *item = list->child; item; item = item->next) {
+        EBB_TRY(check_op_name(item, path, *n_ops));
+        (*ops)[(*n_ops)++] = item->valuestring;
+    }
+    return EBB_OK;
 }
 
 static ebb_status read_recompute(ebb_config *config)
 {
     const cJSON *list = config->memory.recompute;
-    if (!list) return EBB_OK;
-    if (!cJSON_IsArray(list))
-        return ebb_fail(EBB_EINVAL,
-                        "memory.recompute: expected a list of op names, such as [\"gelu\"]");
-    int n = cJSON_GetArraySize(list);
-    config->recompute = ebb__calloc((size_t)n, sizeof(*config->recompute));
-    if (!config->recompute) return EBB_ENOMEM;
-    for (const cJSON *item = list->child; item; item = item->next) {
-        EBB_TRY(check_op_name(item, config->n_recompute));
-        config->recompute[config->n_recompute++] = item->valuestring;
-    }
-    return EBB_OK;
+    return list ? read_ops(&config->recompute, &config->n_recompute, list, "memory.recompute", "") : EBB_OK;
 }
 
-static ebb_status refuse_later_memory_keys(const ebb__memory_keys *c)
+static ebb_status read_offload(ebb_config *config)
 {
-    if (c->offload != 0)
-        return ebb_fail(EBB_EUNSUPPORTED, "memory.offload: \"%s\" is not built yet; now: \"none\"",
-                        offloads[c->offload]);
+    const cJSON *value = config->memory.offload;
+    bool all = cJSON_IsString(value) && strcmp(value->valuestring, "all") == 0;
+    if (!value || (cJSON_IsString(value) && strcmp(value->valuestring, "none") == 0)) return EBB_OK;
+    if (!all)
+        return read_ops(&config->offload, &config->n_offload, value, "memory.offload",
+                        "\"none\", \"all\" or ");
+    config->offload = ebb__calloc(1, sizeof(*config->offload));
+    if (!config->offload) return EBB_ENOMEM;
+    config->offload[config->n_offload++] = "*";
     return EBB_OK;
 }
 
@@ -218,9 +227,9 @@ static ebb_status read_memory(ebb_config *config)
     if (config->top.memory)
         EBB_TRY(ebb__json_read(&config->memory, config->top.memory, "memory", ebb__memory_fields,
                                ebb__n_memory_fields));
-    EBB_TRY(refuse_later_memory_keys(&config->memory));
     EBB_TRY(read_allocator(&config->memory));
     EBB_TRY(read_checkpoint(config));
+    EBB_TRY(read_offload(config));
     return read_recompute(config);
 }
 
@@ -356,5 +365,6 @@ void ebb_config_free(ebb_config *config)
     ebb__free(config->folder);
     ebb__free(config->ranges);
     ebb__free(config->recompute);
+    ebb__free(config->offload);
     ebb__free(config);
 }

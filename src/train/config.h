@@ -18,9 +18,8 @@ typedef struct ebb__train_keys {
 } ebb__train_keys;
 
 typedef struct ebb__memory_keys {
-    const cJSON *checkpoint, *recompute, *allocator;
-    int offload;
-    size_t limit_bytes; /* 0: none */
+    const cJSON *checkpoint, *recompute, *offload, *allocator;
+    size_t limit_bytes, host_limit_bytes; /* 0: none */
     bool offset_plan;
     char allocator_conf[512];         /* allocator as "key:value,..." */
 } ebb__memory_keys;
@@ -47,6 +46,8 @@ struct ebb_config {
     int n_ranges;
     const char **recompute; /* op names, borrowed from root */
     int n_recompute;
+    const char **offload; /* likewise; one "*" for all */
+    int n_offload;
 };
 
 ebb_dtype ebb__config_dtype(const ebb_config *config);

@@ -76,6 +76,7 @@ static ebb_status fill_memory(cJSON *root, const ebb_config *config)
     EBB_TRY(ebb__fields_fill(memory, &config->memory, ebb__memory_fields, ebb__n_memory_fields));
     EBB_TRY(add_text(memory, "checkpoint", "none"));
     EBB_TRY(ebb__fields_add(memory, "recompute", cJSON_CreateArray()));
+    EBB_TRY(add_text(memory, "offload", "none"));
     return ebb__fields_add(memory, "allocator", cJSON_CreateObject());
 }
 

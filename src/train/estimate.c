@@ -5,13 +5,19 @@
  * again: neither the state nor any peak would change. */
 #include <stdio.h>
 
+#include "checkpoint/pack.h"
 #include "tensor/context.h"
 #include "train/run.h"
+
+uint64_t ebb__run_fingerprint(const ebb__run *run)
+{
+    return ebb__pool_fingerprint(ebb__context_pool(run->ctx)) ^ ebb__host_fingerprint(run->ctx) * 0x9E3779B97F4A7C15u;
+}
 
 void ebb__note_unit(ebb__run *run, ebb__unit unit, uint64_t before)
 {
     if (!run->cut_short) return;
-    uint64_t after = ebb__pool_fingerprint(ebb__context_pool(run->ctx));
+    uint64_t after = ebb__run_fingerprint(run);
     run->settled.known[unit] = before == after;
     run->settled.at[unit] = after;
 }
@@ -46,7 +52,7 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 int64_t ebb__next_unsettled(const ebb__run *run, int64_t step)
 {
-    uint64_t now = ebb__pool_fingerprint(ebb__context_pool(run->ctx));
+    uint64_t now = ebb__run_fingerprint(run);
     int64_t next = run->steps;
     if (!settled(run, EBB__UNIT_GROUP, now)) next = least(next, next_group(run, step, false));
     if (!settled(run, EBB__UNIT_LAST_GROUP, now)) next = least(next, next_group(run, step, true));

@@ -98,6 +98,8 @@ static ebb_status measured_group(ebb__run *run, int64_t step, const ebb__group *
     if (step == run->first_step) {
         run->step_flops = ebb_flops(run->ctx) - flops;
         run->step_recompute_flops = after.recompute_flops - before.recompute_flops;
+        run->step_offloaded_bytes = after.offloaded_bytes - before.offloaded_bytes;
+        run->step_fetched_bytes = after.fetched_bytes - before.fetched_bytes;
         run->step_recomputed_ops = after.recomputed_ops - before.recomputed_ops;
     }
     run->step_ms[run->n_step_ms++ % EBB__STEP_MS_RING] = report->ms;
@@ -230,7 +232,7 @@ static ebb_status after_step(ebb__run *run, int64_t step)
 {
     if (ebb__eval_due(run, step) && run->evaluated <= step) {
         mark_unit(run, "eval");
-        uint64_t before = run->cut_short ? ebb__pool_fingerprint(ebb__context_pool(run->ctx)) : 0;
+        uint64_t before = run->cut_short ? ebb__run_fingerprint(run) : 0;
         EBB_TRY(evaluate(run, step));
         ebb__note_unit(run, EBB__UNIT_EVAL, before);
         run->evaluated = step + 1;
@@ -248,7 +250,7 @@ static ebb_status run_step(ebb__run *run, int64_t step, double started_ms)
     step_report report;
     EBB_TRY(TELL(run, on_step_begin, step + 1));
     mark_unit(run, group.epoch_end ? "last_group" : "group");
-    uint64_t before = run->cut_short ? ebb__pool_fingerprint(ebb__context_pool(run->ctx)) : 0;
+    uint64_t before = run->cut_short ? ebb__run_fingerprint(run) : 0;
     EBB_TRY(measured_group(run, step, &group, &report));
     ebb__note_unit(run, group.epoch_end ? EBB__UNIT_LAST_GROUP : EBB__UNIT_GROUP, before);
     EBB_TRY(write_metrics(run, step, &report));

@@ -56,14 +56,17 @@ typedef enum pool_use { POOL_PLAIN, POOL_RECORDED, POOL_PLANNED } pool_use;
 static ebb_status open_context(ebb__run *run, const char *device, pool_use use)
 {
     bool dry = device && strncmp(device, "dry:", 4) == 0;
-    size_t limit = run->config->memory.limit_bytes;
+    size_t limit = run->config->memory.limit_bytes, host_limit = run->config->memory.host_limit_bytes;
     if (limit == 0 && !dry) limit = ebb__host_available_bytes();
+    if (host_limit == 0 && !dry) host_limit = ebb__host_available_bytes();
     ebb_context_options o = {
         .struct_bytes = sizeof(o),
         .device = device,
         .threads = run->options->threads,
         .seed = (uint64_t)run->config->top.seed,
         .memory_limit_bytes = limit,
+        .host_limit_bytes = host_limit,
+        .check_recompute = run->options->check_recompute,
         .checks = -1,
         .allocator = run->config->memory.allocator_conf,
     };
@@ -71,6 +74,8 @@ static ebb_status open_context(ebb__run *run, const char *device, pool_use use)
     if (use == POOL_RECORDED) o.memory_limit_bytes = 0;
     EBB_TRY(ebb_context_new(&run->ctx, &o));
     run->dry = ebb_context_is_dry(run->ctx);
+    for (int i = 0; i < run->config->n_offload; i++)
+        EBB_TRY(ebb_op_saver(run->ctx, run->config->offload[i], EBB_SAVER_OFFLOAD, NULL));
     return ebb_recompute_ops(run->ctx, run->config->recompute, run->config->n_recompute);
 }
 
@@ -325,6 +330,10 @@ void ebb__run_result(ebb_train_result *out, const ebb__run *run)
     };
     snprintf(out->device, sizeof(out->device), "%s", ebb_context_device(run->ctx));
     ebb_memory_stats_get(run->ctx, &out->memory);
+    ebb_host_memory_stats_get(run->ctx, &out->host_memory);
+    out->offloaded_bytes = run->step_offloaded_bytes;
+    out->fetched_bytes = run->step_fetched_bytes;
+    if (run->options->on_segment) ebb_each_segment(run->ctx, run->options->on_segment, run->options->segment_user);
     if (!run->dry) out->outside_bytes = ebb_memory_outside_bytes(run->ctx);
     if (out->step_ms > 0) {
         int64_t items = group_of_step(run, 0).items;

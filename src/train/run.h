@@ -146,7 +146,7 @@ typedef struct ebb__run {
     double *step_ms;                         /* [EBB__STEP_MS_RING]: the latest measured steps */
     int64_t n_step_ms;                       /* measured so far */
     double step_flops, step_recompute_flops; /* of the first step */
-    uint64_t step_recomputed_ops;
+    uint64_t step_recomputed_ops, step_offloaded_bytes, step_fetched_bytes;
     double loss_first, loss_last;
     bool has_loss;
     double eval_loss, eval_accuracy;
@@ -178,6 +178,7 @@ void ebb__run_result(ebb_train_result *out, const ebb__run *run);
 EBB_NODISCARD ebb_status ebb__run_evaluate(ebb__run *run);
 bool ebb__eval_due(const ebb__run *run, int64_t step);
 
+uint64_t ebb__run_fingerprint(const ebb__run *run); /* of both pools */
 /* estimate.c: the first step at or after `step` in which something is not settled; run->steps where
  * there is none. */
 int64_t ebb__next_unsettled(const ebb__run *run, int64_t step);

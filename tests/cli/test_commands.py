@@ -22,6 +22,7 @@ CATEGORIES = {"parameters", "optimizer", "gradients", "input", "activations", "r
               "temporary"}
 TRAIN = {"schema", "device", "threads", "steps", "loss_first", "loss_last", "eval_loss", "step_ms",
          "peak_allocated_bytes", "peak_reserved_bytes", "peak_requested_bytes", "outside_bytes", "memory",
+         "host_peak_allocated_bytes", "host_peak_reserved_bytes",
          "run_dir"}
 DONE, FAILED, USAGE, NO_MEMORY = 0, 1, 2, 3
 
@@ -183,6 +184,30 @@ class Train(unittest.TestCase):
 
 
 class Compare(unittest.TestCase):
+    def test_offload_moves_activations_to_the_host_and_changes_no_bit(self):
+        none, everything, one = ebb_json("compare", GPT, "--check-recompute", "--set", "memory.checkpoint=[[0,0]]",
+                                         "--vary", 'memory.offload=none,all,["gelu"]')["runs"]
+        self.assertEqual(len({run["gradients_sha256"] for run in (none, everything, one)}), 1)
+        self.assertEqual((none["host_peak_allocated_bytes"], none["offloaded_bytes"]), (0, 0))
+        self.assertGreater(everything["host_peak_allocated_bytes"], one["host_peak_allocated_bytes"])
+        self.assertGreater(one["offloaded_bytes"], 0)
+        self.assertLess(everything["memory"]["activations"], none["memory"]["activations"])
+        for run in (none, everything, one):
+            self.assertEqual(run["predicted_peak_allocated_bytes"], run["peak_allocated_bytes"])
+            self.assertEqual(run["predicted_peak_reserved_bytes"], run["peak_reserved_bytes"])
+            self.assertEqual(run["predicted_host_peak_allocated_bytes"], run["host_peak_allocated_bytes"])
+
+    def test_the_table_with_a_host_column_is_at_most_100_wide(self):
+        table = ebb("compare", GPT, "--vary", "memory.offload=none,all").stdout
+        self.assertIn("host", table.splitlines()[0])
+        self.assertLessEqual(max(len(line) for line in table.splitlines()), 100)
+
+    def test_a_segment_that_frees_nothing_is_told_on_stderr(self):
+        run = ebb("compare", MLP, "--vary", "memory.checkpoint=none,every:1")
+        self.assertIn("warning: segment 'layers.", run.stderr)
+        self.assertIn("frees nothing", run.stderr)
+        self.assertEqual(ebb("train", MLP, "--set", "memory.checkpoint=every:1", "--quiet").stderr, "")
+
     def test_checkpointing_by_default(self):
         runs = ebb_json("compare", GPT)["runs"]
         self.assertEqual([run["name"] for run in runs], ["none", "every:1", "sqrt"])
@@ -193,7 +218,8 @@ class Compare(unittest.TestCase):
             self.assertEqual(run["predicted_peak_reserved_bytes"], run["peak_reserved_bytes"])
             self.assertEqual(set(run), (TRAIN - {"schema"}) | {
                 "tokens_per_s", "name", "predicted_peak_allocated_bytes", "predicted_peak_reserved_bytes",
-                "recomputed_ops", "recompute_flops", "gradients_sha256"})
+                "predicted_host_peak_allocated_bytes", "offloaded_bytes", "recomputed_ops", "recompute_flops",
+                "gradients_sha256"})
         self.assertEqual(runs[0]["recomputed_ops"], 0)
         self.assertGreater(runs[1]["recomputed_ops"], 0)
         self.assertLess(runs[1]["peak_allocated_bytes"], runs[0]["peak_allocated_bytes"])
@@ -260,6 +286,7 @@ class Estimate(unittest.TestCase):
                 dry = ebb_json("estimate", config, "--threads", threads, *options)
                 real = ebb_json("train", config, "--threads", threads, *options)
                 self.assertEqual(set(dry), {"schema", "peak_allocated_bytes", "peak_reserved_bytes",
+                                            "host_peak_allocated_bytes", "host_peak_reserved_bytes",
                                             "peak_requested_bytes", "memory", "flops", "recompute_flops", "parameters"})
                 for key in ("peak_allocated_bytes", "peak_reserved_bytes", "peak_requested_bytes", "memory"):
                     self.assertEqual(dry[key], real[key], (config, sets, key))

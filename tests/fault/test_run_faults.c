@@ -14,7 +14,8 @@ static const char run_json[] =
     "\"workers\":0},"
     "\"train\":{\"steps\":2,\"batch\":2,\"clip_norm\":1.0,\"save_every\":1,"
     "\"optimizer\":{\"type\":\"adamw\",\"lr\":1e-3}},"
-    "\"memory\":{\"checkpoint\":\"every:1\",\"recompute\":[\"gelu\"]}}";
+    "\"memory\":{\"checkpoint\":\"every:1\",\"recompute\":[\"gelu\"],"
+    "\"offload\":[\"linear\",\"layernorm\"]}}";
 
 static bool is_known(const char *name)
 {

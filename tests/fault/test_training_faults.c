@@ -23,6 +23,8 @@ static ebb_status build(parts *p, ebb_context *ctx)
     EBB_TRY(ebb_model_new(&p->model, ctx, model_json, EBB_F32, 1));
     EBB_TRY(ebb_model_set_checkpoint(p->model, &(ebb_block_range){ 0, 0 }, 1));
     EBB_TRY(ebb_recompute_ops(ctx, (const char *const[]){ "gelu", "layernorm" }, 2));
+    EBB_TRY(ebb_op_saver(ctx, "*", EBB_SAVER_OFFLOAD, NULL));
+    EBB_TRY(ebb_op_saver(ctx, "add", EBB_SAVER_INT8, NULL));
     EBB_TRY(ebb_dataset_open(&p->data, data_json, true, 4, 12, 1));
     EBB_TRY(ebb_dataset_load(p->data));
     EBB_TRY(ebb_optim_options_parse(&optim, "{\"type\":\"adamw\",\"lr\":1e-3}", "optimizer"));
@@ -84,6 +86,8 @@ static ebb_status whole_step(void)
     ebb_memory_stats m;
     ebb_memory_stats_get(ctx, &m);
     cr_assert(m.allocated_bytes == 0, "%zu bytes of the pool are alive", m.allocated_bytes);
+    ebb_host_memory_stats_get(ctx, &m);
+    cr_assert(m.allocated_bytes == 0, "%zu bytes of the host pool are alive", m.allocated_bytes);
     cr_assert_eq(ebb_live_nodes(ctx), 0);
     ebb_context_free(ctx);
     return st;

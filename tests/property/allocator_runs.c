@@ -19,7 +19,7 @@ const allocator_model allocator_models[] = {
       "\"samples\", "
       "\"items\": 5000, \"eval_items\": 500}, \"train\": {\"steps\": 3, \"batch\": 800, "
       "\"accumulate\": 2}, "
-      "\"memory\": {}}" },
+      "\"memory\": {\"offload\": [\"relu\"]}}" },
 };
 const int n_allocator_models = sizeof allocator_models / sizeof *allocator_models;
 

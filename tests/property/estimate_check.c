@@ -30,6 +30,7 @@ void check_estimate(const ebb_config *config, int threads, const char *out_dir, 
     check_ok(ebb_estimate(&said, config, &options));
     check_ok(ebb_train(&used, config, &options));
     check_same_memory(&said.memory, &used.memory, what);
+    check_same_memory(&said.host_memory, &used.host_memory, what);
     cr_assert(said.parameters == used.parameters && said.parameters > 0);
     cr_assert(said.flops == used.flops && said.recompute_flops == used.recompute_flops &&
               said.recomputed_ops == used.recomputed_ops, "other work: %s", what);

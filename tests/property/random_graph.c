@@ -191,12 +191,54 @@ static ebb_status any_op(graph *g, ebb_tensor **out, ebb_tensor *x)
 static ebb_saver any_saver(void *user, const ebb_op *op, const ebb_call *call)
 {
     (void)op, (void)call;
-    return draw_int(user, 3) ? EBB_SAVER_RECOMPUTE : EBB_SAVER_KEEP;
+    static const ebb_saver savers[] = { EBB_SAVER_RECOMPUTE, EBB_SAVER_RECOMPUTE, EBB_SAVER_KEEP, EBB_SAVER_OFFLOAD,
+                                        EBB_SAVER_CUSTOM };
+    return savers[draw_int(user, sizeof savers / sizeof *savers)];
 }
+
+/* A saver of the user's that keeps each byte turned over, and counts what it holds. */
+static int n_packed;
+
+static size_t turned_bytes(void *user, const ebb_arg *x)
+{
+    (void)user;
+    size_t n = (size_t)x->elems * ebb_dtype_bytes(x->dtype);
+    return n % 3 ? n : SIZE_MAX; /* some it leaves alone */
+}
+
+static bool turn(void *user, const ebb_arg *x, void *packed)
+{
+    const unsigned char *from = x->data;
+    unsigned char *to = packed;
+    size_t n = turned_bytes(user, x);
+    for (size_t i = 0; i < n; i++) to[i] = from[i] ^ 0x5A;
+    n_packed++;
+    return true;
+}
+
+static ebb_status turn_back(void *user, const ebb_arg *x, const void *packed)
+{
+    const unsigned char *from = packed;
+    unsigned char *to = x->data;
+    for (size_t i = 0; i < turned_bytes(user, x); i++) to[i] = from[i] ^ 0x5A;
+    return EBB_OK;
+}
+
+static void drop_turned(void *user, void *packed)
+{
+    (void)user, (void)packed;
+    n_packed--;
+}
+
+static const ebb_packer turner = { .name = "turner", .packed_bytes = turned_bytes, .pack = turn,
+                                   .unpack = turn_back, .drop = drop_turned };
+
+int random_graph_packed(void) { return n_packed; }
 
 static ebb_checkpoint_options segment_options(graph *g)
 {
-    ebb_checkpoint_options o = { .struct_bytes = sizeof(o), .name = "drawn", .user = &g->saving };
+    ebb_checkpoint_options o = { .struct_bytes = sizeof(o), .name = "drawn", .user = &g->saving,
+                                 .custom = &turner };
     if (draw_int(&g->saving, 3) == 0) o.policy = any_saver;
     return o;
 }
@@ -246,6 +288,19 @@ static ebb_status move_borders(graph *g)
 static void end_segments(graph *g)
 {
     for (; g->depth > 0; g->depth--) ebb_segment_end(g->ctx);
+}
+
+/* Each op one of the savers that change no bit, or all of them, or none. */
+static ebb_status set_op_savers(graph *g)
+{
+    static const ebb_saver savers[] = { EBB_SAVER_KEEP, EBB_SAVER_OFFLOAD, EBB_SAVER_OFFLOAD, EBB_SAVER_CUSTOM };
+    int how = g->recompute ? draw_int(&g->saving, 4) : 0; /* 0, 1: keep; 2: one for all; 3: each its own */
+    EBB_TRY(ebb_op_saver(g->ctx, "*", how == 2 ? EBB_SAVER_OFFLOAD : EBB_SAVER_KEEP, NULL));
+    for (int i = 0; i < ebb_op_count(); i++) {
+        ebb_saver saver = how == 3 ? savers[draw_int(&g->saving, 4)] : how == 2 ? EBB_SAVER_OFFLOAD : EBB_SAVER_KEEP;
+        EBB_TRY(ebb_op_saver(g->ctx, ebb_op_at(i)->name, saver, saver == EBB_SAVER_CUSTOM ? &turner : NULL));
+    }
+    return EBB_OK;
 }
 
 static ebb_status set_recomputed_ops(graph *g)
@@ -386,6 +441,7 @@ static ebb_status run(graph_result *out, graph *g)
     EBB_LOCAL(loss);
     EBB_TRY(make_leaves(g));
     EBB_TRY(set_recomputed_ops(g));
+    EBB_TRY(set_op_savers(g));
     for (int n = 5 + draw_int(&g->ops, 40); n > 0; n--) EBB_TRY(one_step(g));
     if (draw_int(&g->saving, 2)) end_segments(g); /* else the loss is made inside of them */
     EBB_TRY(make_loss(g, &loss));

@@ -33,6 +33,8 @@ static void check_equal(int model, const char *checkpoint, const char *option,
               "%d %s %s: %zu predicted, %zu measured (reserved)", model, checkpoint, option,
               a->peak_reserved_bytes, b->peak_reserved_bytes);
     cr_assert(a->peak_requested_bytes == b->peak_requested_bytes);
+    cr_assert(dry.host_memory.peak_allocated_bytes == real->host_memory.peak_allocated_bytes &&
+              dry.host_memory.peak_reserved_bytes == real->host_memory.peak_reserved_bytes);
     if (model == 0 && strstr(option, "garbage_collection"))
         cr_assert(b->n_segment_frees > 0, "%d %s: nothing was collected", model, checkpoint);
     cr_assert(

@@ -19,6 +19,11 @@ Test(checkpoint_bits, a_graph_repeats_its_bits)
     }
 }
 
+Test(checkpoint_bits, a_dry_graph_has_the_peaks_of_both_pools_that_the_real_one_has)
+{
+    check_graph_peaks(2000, 200);
+}
+
 Test(checkpoint_bits, a_failed_allocation_anywhere_in_a_random_graph_leaves_nothing)
 {
     check_graph_faults(1, 150);

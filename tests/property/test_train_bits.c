@@ -39,6 +39,9 @@ static const char *const ways[] = {
     "memory.checkpoint=\"sqrt\"",
     "memory.checkpoint=[[1,2]]",
     "memory.recompute=[\"gelu\",\"layernorm\"]",
+    "memory.offload=\"all\"",
+    "memory={\"checkpoint\":\"every:1\",\"offload\":\"all\",\"recompute\":[\"gelu\",\"dropout\"]}",
+    "memory={\"checkpoint\":[[1,1]],\"offload\":[\"add\",\"linear\",\"gelu\"]}",
     "memory.recompute=[\"gelu\",\"swiglu\",\"layernorm\","
     "\"rmsnorm\",\"rope\",\"add\",\"linear\",\"dropout\"]",
 };

@@ -262,7 +262,7 @@ Test(segment, refuses_to_change_a_tensor_from_outside)
         scalar(&x, ctx, 2);
         check_ok(ebb_full(&outside, ctx, EBB_F64, 0, NULL, 5));
         check_fails(ebb_checkpoint(&y, x, changes_outside, outside,
-                                   &(ebb_checkpoint_options){ sizeof(ebb_checkpoint_options), "stage", NULL, NULL }), EBB_ESTATE);
+                                   &(ebb_checkpoint_options){ .struct_bytes = sizeof(ebb_checkpoint_options), .name = "stage" }), EBB_ESTATE);
         check_message("stage");
         cr_assert_null(y);
     }
@@ -420,7 +420,7 @@ Test(segment, a_changed_input_is_found_at_recompute)
         scalar(&x, ctx, 0.5);
         check_ok(ebb_full(&c, ctx, EBB_F64, 0, NULL, 4));
         check_ok(ebb_checkpoint(&y, x, tanh_then_mul, c,
-                                &(ebb_checkpoint_options){ sizeof(ebb_checkpoint_options), "stage", NULL, NULL }));
+                                &(ebb_checkpoint_options){ .struct_bytes = sizeof(ebb_checkpoint_options), .name = "stage" }));
         EBB_LOCAL(alias);
         check_ok(ebb_detach(&alias, x));
         {
@@ -461,7 +461,8 @@ Test(segment, a_policy_keeps_chosen_outputs_so_that_their_calls_do_not_run_again
         scalar(&x, ctx, 0.5);
         scalar(&w, ctx, 3);
         check_ok(ebb_checkpoint(&y, x, mul_tanh_tanh, w,
-                                &(ebb_checkpoint_options){ sizeof(ebb_checkpoint_options), "s", keep_mul, &asked }));
+                                &(ebb_checkpoint_options){ .struct_bytes = sizeof(ebb_checkpoint_options),
+                                                           .name = "s", .policy = keep_mul, .user = &asked }));
         cr_assert_eq(asked, 3, "once per call");
         check_ok(ebb_backward(y));
         cr_assert_eq(asked, 3, "fixed when forward ran");

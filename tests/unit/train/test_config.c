@@ -47,11 +47,17 @@ Test(config, values_out_of_range_are_refused_with_their_path)
     check_refused(SMALL_MLP, "train=[]", EBB_EINVAL, "train");
 }
 
+Test(config, offload_takes_none_all_or_a_list_of_ops)
+{
+    check_refused(SMALL_MLP, "memory.offload=host", EBB_EINVAL, "memory.offload: expected \"none\", \"all\" or a list");
+    check_refused(SMALL_MLP, "memory.offload=[\"linaer\"]", EBB_EINVAL, "did you mean \"linear\"");
+    check_refused(SMALL_MLP, "memory.host_limit=-1", EBB_EINVAL, "memory.host_limit");
+}
+
 Test(config, what_comes_later_says_so)
 {
     check_refused(SMALL_MLP, "train.precision=bf16", EBB_EUNSUPPORTED, "\"f64\"");
     check_refused(SMALL_MLP, "train.precision=f16", EBB_EUNSUPPORTED, "train.precision");
-    check_refused(SMALL_MLP, "memory.offload=host", EBB_EUNSUPPORTED, "memory.offload");
     check_refused(SMALL_MLP, "memory.checkpoint=budget:1MiB", EBB_EUNSUPPORTED,
                   "memory.checkpoint");
 }
