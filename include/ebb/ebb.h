@@ -16,6 +16,7 @@
 #include <ebb/stream.h>
 #include <ebb/tensor.h>
 #include <ebb/train.h>
+#include <ebb/plan.h>
 #include <ebb/types.h>
 
 #endif

@@ -24,9 +24,9 @@ typedef struct cli_args {
     int n_sets;
     const char *device;
     int64_t threads;
-    bool json, quiet, help, saved;
+    bool json, quiet, help, saved, frontier, allocated, calibrate;
     /* options of some commands; NULL or 0 where not given */
-    const char *out, *resume, *vary, *weights, *batch;
+    const char *out, *resume, *vary, *weights, *batch, *budget, *write, *limit;
     int64_t steps;
 } cli_args;
 
@@ -50,7 +50,7 @@ typedef struct cli_command {
 } cli_command;
 
 extern const cli_command cli_train, cli_compare, cli_estimate, cli_grads, cli_eval, cli_gradcheck,
-    cli_info;
+    cli_info, cli_plan, cli_max_batch;
 extern const cli_command *const cli_commands[];
 extern const int cli_n_commands;
 extern const cli_option cli_common_options[];

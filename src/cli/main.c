@@ -4,8 +4,9 @@
 
 #include "cli.h"
 
-const cli_command *const cli_commands[] = { &cli_train, &cli_compare,   &cli_estimate, &cli_grads,
-                                            &cli_eval,  &cli_gradcheck, &cli_info };
+const cli_command *const cli_commands[] = { &cli_train,     &cli_compare, &cli_estimate,
+                                            &cli_plan,      &cli_max_batch, &cli_grads,
+                                            &cli_eval,      &cli_gradcheck, &cli_info };
 const int cli_n_commands = sizeof(cli_commands) / sizeof(cli_commands[0]);
 
 /* What was printed must have reached its file: a full disk is a failure. */
