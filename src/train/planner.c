@@ -252,27 +252,52 @@ static ebb_status try_uniform(planner *p, size_t budget)
     return EBB_OK;
 }
 
+/* Tries plans near the program's smallest budget, on a grid that is fine there; what fragments least is
+ * not always what allocates least. */
+static ebb_status try_smallest(planner *p)
+{
+    static const double factors[] = { 1, 1.02, 1.05, 1.1, 1.2, 1.4 };
+    const ebb_plan *plan = NULL;
+    size_t least = SIZE_MAX, bytes = chain_bytes(&p->profile.chain);
+    do {
+        EBB_TRY(solve(p, bytes));
+        if (ebb__chain_smallest(p->table) == SIZE_MAX) break;
+        least = ebb__chain_smallest(p->table);
+        bytes = 2 * least;
+    } while (p->table_bytes / 2 >= bytes);
+    for (size_t i = 0; i < sizeof(factors) / sizeof(factors[0]) && least != SIZE_MAX; i++)
+        EBB_TRY(propose(p, (size_t)((double)least * factors[i]), &plan));
+    return EBB_OK;
+}
+
+static ebb_status halve(planner *p, size_t budget)
+{
+    const ebb_plan *plan = NULL;
+    size_t low = ebb__chain_smallest(p->table), high = p->table_bytes;
+    for (int i = 0; i < HALVINGS && low < high; i++) {
+        size_t middle = low + (high - low) / 2;
+        EBB_TRY(propose(p, middle, &plan));
+        if (plan && peak_of(p, plan) <= budget) low = middle;
+        else high = middle;
+    }
+    return EBB_OK;
+}
+
 static ebb_status search(planner *p, size_t budget)
 {
     const ebb_plan *plan = NULL;
     if (peak_of(p, p->tried[0]) <= budget) return EBB_OK; /* keeping everything fits */
     size_t base = p->profile.base_bytes;
     EBB_TRY(solve(p, budget > base ? budget - base : 1));
-    size_t low = ebb__chain_smallest(p->table), high = p->table_bytes;
-    if (low == SIZE_MAX) {
-        EBB_TRY(solve(p, SIZE_MAX / 2));
-        low = ebb__chain_smallest(p->table);
-        high = p->table_bytes;
+    size_t low = ebb__chain_smallest(p->table);
+    if (low != SIZE_MAX) EBB_TRY(propose(p, low, &plan));
+    if (plan && peak_of(p, plan) <= budget) {
+        EBB_TRY(halve(p, budget));
+    } else {
+        EBB_TRY(try_smallest(p));
+        if (fastest_within(p, budget)) EBB_TRY(halve(p, budget));
     }
-    if (low == SIZE_MAX) return EBB_OK;
-    EBB_TRY(propose(p, low, &plan));
-    for (int i = 0; i < HALVINGS; i++) {
-        size_t middle = low + (high - low) / 2;
-        EBB_TRY(propose(p, middle, &plan));
-        if (plan && peak_of(p, plan) <= budget) low = middle;
-        else high = middle;
-    }
-    return try_uniform(p, budget);
+    return fastest_within(p, budget) ? try_uniform(p, budget) : EBB_OK;
 }
 
 ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config, const ebb_train_options *options, size_t budget_bytes,
@@ -295,20 +320,13 @@ ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config, const ebb_tra
 
 enum { FRONTIER_POINTS = 32 };
 
-/* Budgets in equal ratios from all to the smallest, each on a grid that is fine enough for it. */
+/* Budgets from all to the smallest, denser towards it, each on a grid that is fine enough for it. */
 static ebb_status walk_frontier(planner *p)
 {
     const ebb_plan *plan = NULL;
-    size_t all = chain_bytes(&p->profile.chain), low = all;
-    for (size_t bytes = all; low == all; bytes /= 4) { /* the smallest, on finer and finer grids */
-        EBB_TRY(solve(p, bytes));
-        size_t least = ebb__chain_smallest(p->table);
-        if (least == SIZE_MAX || bytes < 4 * least) {
-            low = least == SIZE_MAX ? all / 2 : least;
-            break;
-        }
-    }
-    EBB_TRY(propose(p, low, &plan));
+    EBB_TRY(try_smallest(p));
+    size_t all = chain_bytes(&p->profile.chain), low = ebb__chain_smallest(p->table);
+    if (low == SIZE_MAX) return EBB_OK;
     for (int i = FRONTIER_POINTS - 1; i > 0; i--) {
         double part = (double)i / FRONTIER_POINTS;
         size_t bytes = low + (size_t)((double)(all - low) * part * part);

@@ -54,8 +54,6 @@ Test(config, what_comes_later_says_so)
     check_refused(SMALL_MLP, "train.fuse_optimizer=true", EBB_EUNSUPPORTED, "train.fuse_optimizer");
     check_refused(SMALL_MLP, "train.loss_chunks=2", EBB_EUNSUPPORTED, "train.loss_chunks");
     check_refused(SMALL_MLP, "memory.offload=host", EBB_EUNSUPPORTED, "memory.offload");
-    check_refused(SMALL_MLP, "memory.checkpoint=budget:1MiB", EBB_EUNSUPPORTED,
-                  "memory.checkpoint");
 }
 
 Test(config, allocator_settings_are_checked)
