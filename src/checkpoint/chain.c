@@ -9,9 +9,11 @@
 
 #include "core/mem.h"
 
+/* To the nearest, so that errors cancel over a chain; what is small still counts. */
 static int units(const ebb__chain_table *t, size_t bytes)
 {
-    size_t n = bytes / t->unit + (bytes % t->unit != 0);
+    size_t n = bytes / t->unit + (bytes % t->unit >= (t->unit + 1) / 2);
+    if (n == 0 && bytes > 0) n = 1;
     return n > (size_t)t->steps + 1 ? t->steps + 1 : (int)n;
 }
 
@@ -112,65 +114,103 @@ static bool is_needed(const ebb__chain *c, int first, int last)
     return c->stages[first].divisible && c->stages[last].divisible;
 }
 
+static double off(size_t bytes, size_t unit)
+{
+    size_t rest = bytes % unit;
+    return (double)(rest < unit - rest ? rest : unit - rest);
+}
+
+/* Bytes by which rounding to units errs, over all that plans add up. */
 static double lost_by_rounding(const ebb__chain *c, size_t unit)
 {
     double lost = 0;
     for (int i = 1; i < c->n; i++) {
         const ebb__stage *s = &c->stages[i];
-        size_t sizes[2] = { s->input, s->choices[0].keep + input_of(c, i + 1) };
-        for (int k = 0; k < 2; k++) lost += (double)((unit - sizes[k] % unit) % unit);
+        lost += off(s->input, unit);
+        for (int k = 0; k < s->n_choices; k++)
+            lost += off(s->choices[k].keep + input_of(c, i + 1), unit) / s->n_choices;
     }
     return lost;
 }
 
-/* Blocks are multiples of 512 bytes. */
+/* Blocks of a model are alike, so that a unit that divides the sizes of one nearly divides them all. */
 static size_t choose_unit(const ebb__chain *c, size_t max_bytes, int n_steps)
 {
+    enum { TRIED = 512 };
     size_t low = max_bytes / (2 * (size_t)n_steps), high = max_bytes / (size_t)n_steps, best = high;
     if (high < 1) return 1;
     if (low < 1) low = 1;
     double least = INFINITY;
-    for (int k = 0; k <= 64; k++) {
-        size_t unit = low + (high - low) * (size_t)k / 64;
+    for (size_t k = 0; k <= TRIED; k++) {
+        size_t unit = low + (high - low) * k / TRIED;
         double lost = lost_by_rounding(c, unit);
-        if (lost <= least) {
-            least = lost;
-            best = unit;
-        }
+        if (lost > least) continue;
+        least = lost;
+        best = unit;
     }
-    for (int i = 1; i < c->n; i++)
-        for (size_t k = c->stages[i].input / high + 1; k <= c->stages[i].input / low; k++) {
-            size_t unit = (c->stages[i].input + k - 1) / k;
-            double lost = unit >= low && unit <= high ? lost_by_rounding(c, unit) : INFINITY;
-            if (lost > least) continue;
-            least = lost;
-            best = unit;
-        }
+    for (size_t k = c->stages[1].input / high + 1; k <= c->stages[1].input / low; k++) {
+        size_t unit = (c->stages[1].input + k - 1) / k;
+        double lost = unit >= low && unit <= high ? lost_by_rounding(c, unit) : INFINITY;
+        if (lost > least) continue;
+        least = lost;
+        best = unit;
+    }
     return best;
+}
+
+/* Stages [first, last] are as [first + 1, last + 1] are, so that their rows are one. */
+static bool is_repeated(const ebb__chain_table *t, int first, int last)
+{
+    const ebb__chain *c = t->chain;
+    if (last + 1 >= c->n - 1 || !is_needed(c, first + 1, last + 1)) return false;
+    return t->alike_sum[last + 1] - t->alike_sum[first] == last - first + 1 &&
+           input_of(c, last + 1) == input_of(c, last + 2);
+}
+
+static void sum_up(ebb__chain_table *t)
+{
+    const ebb__chain *c = t->chain;
+    for (int i = 0; i < c->n; i++) {
+        bool alike = i + 1 < c->n && memcmp(&c->stages[i], &c->stages[i + 1], sizeof(c->stages[i])) == 0;
+        t->forward_sum[i + 1] = t->forward_sum[i] + c->stages[i].forward_ns;
+        t->gradient_sum[i + 1] = t->gradient_sum[i] + c->stages[i].gradients;
+        t->alike_sum[i + 1] = t->alike_sum[i] + alike;
+    }
 }
 
 static ebb_status make_rows(ebb__chain_table *t)
 {
     const ebb__chain *c = t->chain;
     size_t n = (size_t)c->n, rows = 0, row = (size_t)t->steps + 1;
-    for (int first = 0; first < c->n; first++)
-        for (int last = first; last < c->n; last++) rows += is_needed(c, first, last);
     t->cost = ebb__calloc(n * n, sizeof(*t->cost));
-    t->rows = ebb__malloc(rows * row * sizeof(*t->rows));
     t->forward_sum = ebb__calloc(n + 1, sizeof(*t->forward_sum));
     t->gradient_sum = ebb__calloc(n + 1, sizeof(*t->gradient_sum));
-    if (!t->cost || !t->rows || !t->forward_sum || !t->gradient_sum) return EBB_ENOMEM;
-    float *at = t->rows;
-    for (size_t i = 0; i < n * n; i++)
-        if (i / n <= i % n && is_needed(c, (int)(i / n), (int)(i % n))) {
-            t->cost[i] = at;
-            at += row;
+    t->alike_sum = ebb__calloc(n + 1, sizeof(*t->alike_sum));
+    if (!t->cost || !t->forward_sum || !t->gradient_sum || !t->alike_sum) return EBB_ENOMEM;
+    sum_up(t);
+    for (int first = 0; first < c->n; first++)
+        for (int last = first; last < c->n; last++) rows += is_needed(c, first, last) && !is_repeated(t, first, last);
+    t->rows = ebb__malloc(rows * row * sizeof(*t->rows));
+    return t->rows ? EBB_OK : EBB_ENOMEM;
+}
+
+/* Longer stretches are made of those that begin later, or end earlier. */
+static void fill_rows(ebb__chain_table *t)
+{
+    const ebb__chain *c = t->chain;
+    float *row = t->rows;
+    for (int first = c->n - 1; first >= 0; first--)
+        for (int last = first; last < c->n; last++) {
+            float **at = &t->cost[first * c->n + last];
+            if (!is_needed(c, first, last)) continue;
+            if (is_repeated(t, first, last)) {
+                *at = t->cost[(first + 1) * c->n + last + 1];
+                continue;
+            }
+            *at = row;
+            row += t->steps + 1;
+            fill_row(t, first, last);
         }
-    for (size_t i = 0; i < n; i++) {
-        t->forward_sum[i + 1] = t->forward_sum[i] + c->stages[i].forward_ns;
-        t->gradient_sum[i + 1] = t->gradient_sum[i] + c->stages[i].gradients;
-    }
-    return EBB_OK;
 }
 
 ebb_status ebb__chain_solve(ebb__chain_table **out, const ebb__chain *chain, size_t max_bytes, int n_steps)
@@ -185,9 +225,7 @@ ebb_status ebb__chain_solve(ebb__chain_table **out, const ebb__chain *chain, siz
         ebb__chain_table_free(t);
         return st;
     }
-    for (int first = chain->n - 1; first >= 0; first--)
-        for (int last = first; last < chain->n; last++)
-            if (t->cost[first * chain->n + last]) fill_row(t, first, last);
+    fill_rows(t);
     *out = t;
     return EBB_OK;
 }
@@ -199,5 +237,6 @@ void ebb__chain_table_free(ebb__chain_table *t)
     ebb__free(t->rows);
     ebb__free(t->forward_sum);
     ebb__free(t->gradient_sum);
+    ebb__free(t->alike_sum);
     ebb__free(t);
 }

@@ -11,7 +11,7 @@
 
 #include <ebb/nn.h>
 
-enum { EBB__MAX_CHOICES = 16 };
+enum { EBB__MAX_CHOICES = 20 };
 
 /* How a stage that runs directly keeps what its backward needs.  Bytes are above those of its input. */
 typedef struct ebb__choice {
@@ -66,6 +66,7 @@ struct ebb__chain_table {
     float *rows;          /* their memory */
     double *forward_sum;  /* prefix sums over stages */
     size_t *gradient_sum;
+    int *alike_sum;       /* stages equal to the next one */
 };
 
 /* One way to run stages [first, last]: the first `length` as a segment, or the first with `choice`. */

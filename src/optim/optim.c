@@ -47,12 +47,21 @@ static ebb_status check_param(const ebb_optim *o, const ebb_named_tensor *named)
     return EBB_OK;
 }
 
+/* FNV-1a: names of deep models are many and long alike. */
+static uint64_t hash_name(const char *name)
+{
+    uint64_t h = 14695981039346656037u;
+    for (; *name; name++) h = (h ^ (unsigned char)*name) * 1099511628211u;
+    return h;
+}
+
 /* Two parameters may share neither a name (state is kept by name) nor, as two tensors, bytes. */
 static ebb_status check_distinct(const ebb_optim *o, const ebb_named_tensor *named)
 {
+    uint64_t hash = hash_name(named->name);
     for (int i = 0; i < o->n; i++) {
         const ebb__param *p = &o->params[i];
-        if (!strcmp(p->name, named->name))
+        if (p->name_hash == hash && !strcmp(p->name, named->name))
             return ebb_fail(EBB_EINVAL, "optim: two parameters are named '%s'", named->name);
         if (ebb_tensor_storage(p->tensor) == ebb_tensor_storage(named->tensor))
             return ebb_fail(EBB_EINVAL, "optim: parameters '%s' and '%s' are two tensors over the "
@@ -79,6 +88,7 @@ static ebb_status add_param(ebb_optim *o, const ebb_named_tensor *named)
     ebb__param *p = &o->params[o->n];
     p->name = ebb__strdup(named->name);
     if (!p->name) return EBB_ENOMEM;
+    p->name_hash = hash_name(p->name);
     p->tensor = ebb_retain(named->tensor);
     p->decays = o->options.decay == EBB_DECAY_ALL ||
                 (o->options.decay == EBB_DECAY_MATRICES && ebb_tensor_ndim(p->tensor) >= 2);

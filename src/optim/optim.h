@@ -33,6 +33,7 @@ extern const ebb__optim_kind ebb__optim_sgd, ebb__optim_adamw;
 
 typedef struct ebb__param {
     char *name;
+    uint64_t name_hash;
     ebb_tensor *tensor;                             /* counted */
     bool decays;
     ebb_tensor *states[EBB__MAX_STATES];            /* like tensor; category optimizer */

@@ -161,7 +161,7 @@ static void read_choice(ebb__profile *out, const probe *p, const ebb_config *con
             s->forward_ns = f->forward_ns / n;
             s->gradients = above(f->gradients, before);
         }
-        if (s->divisible || ops == 0) {
+        if ((s->divisible || ops == 0) && s->n_choices < EBB__MAX_CHOICES) {
             out->ops[i][s->n_choices] = ops;
             s->choices[s->n_choices++] = (ebb__choice){
                 .keep = above(f->held, output),
@@ -175,6 +175,42 @@ static void read_choice(ebb__profile *out, const probe *p, const ebb_config *con
     /* What cannot be in a segment never runs as the last stage of a replay. */
     for (int i = 0; i < p->n_stages; i++)
         if (!out->chain.stages[i].divisible) out->chain.stages[i].replay_ns = out->chain.stages[i].forward_ns;
+}
+
+static bool near(size_t a, size_t b) { return (a > b ? a - b : b - a) <= (a > b ? a : b) / 32; }
+
+/* But for what splitting a block leaves over, which depends on where it lies. */
+static bool alike(const ebb__stage *a, const ebb__stage *b)
+{
+    bool same = a->divisible == b->divisible && a->n_choices == b->n_choices && a->forward_ns == b->forward_ns &&
+                near(a->input, b->input) && near(a->gradients, b->gradients);
+    for (int k = 0; same && k < a->n_choices; k++)
+        same = a->choices[k].extra_ns == b->choices[k].extra_ns && near(a->choices[k].keep, b->choices[k].keep);
+    return same;
+}
+
+static void raise(ebb__stage *a, const ebb__stage *b)
+{
+    a->input = larger(a->input, b->input);
+    a->replay = larger(a->replay, b->replay);
+    a->gradients = larger(a->gradients, b->gradients);
+    for (int k = 0; k < a->n_choices; k++) {
+        ebb__choice *x = &a->choices[k];
+        const ebb__choice *y = &b->choices[k];
+        x->keep = larger(x->keep, y->keep);
+        x->forward = larger(x->forward, y->forward);
+        x->backward = larger(x->backward, y->backward);
+    }
+}
+
+/* Blocks that are alike get the same figures, the largest of each: the program is quick on such chains. */
+static void level(ebb__chain *c)
+{
+    for (int first = 0, last; first < c->n; first = last + 1) {
+        for (last = first; last + 1 < c->n && alike(&c->stages[first], &c->stages[last + 1]);) last++;
+        for (int i = first + 1; i <= last; i++) raise(&c->stages[first], &c->stages[i]);
+        for (int i = first + 1; i <= last; i++) c->stages[i] = c->stages[first];
+    }
 }
 
 static bool dominated(const ebb__choice *a, const ebb__choice *by)
@@ -228,7 +264,7 @@ static candidate judge(const ebb__profile *out, const probe *p, uint32_t ops)
 
 enum { MAX_CANDIDATES = 4 };
 
-/* Single ops that free bytes, the best first. */
+/* Single ops that free bytes, as choices; the best first as candidates for sets. */
 static ebb_status find_candidates(candidate *best, int *n, ebb__profile *out, probe *p, const uint64_t *seen,
                                   const ebb_config *config, const ebb_train_options *options, const char *device)
 {
@@ -240,6 +276,7 @@ static ebb_status find_candidates(candidate *best, int *n, ebb__profile *out, pr
         EBB_TRY(probe_ops(out, p, config, options, device, ops));
         candidate c = judge(out, p, ops);
         if (c.bytes_per_ns <= 0) continue;
+        read_choice(out, p, config, ops);
         int at = *n < MAX_CANDIDATES ? (*n)++ : MAX_CANDIDATES;
         while (at > 0 && best[at - 1].bytes_per_ns < c.bytes_per_ns) {
             if (at < MAX_CANDIDATES) best[at] = best[at - 1];
@@ -282,10 +319,12 @@ static ebb_status profile(ebb__profile *out, probe *p, const ebb_config *config,
     EBB_TRY(find_candidates(best, &n, out, p, seen, config, options, device));
     for (uint32_t set = 1; set < 1u << n; set++) {
         uint32_t ops = 0;
+        if ((set & (set - 1)) == 0) continue; /* one op: known */
         for (int k = 0; k < n; k++) ops |= set >> k & 1 ? best[k].ops : 0;
         EBB_TRY(probe_ops(out, p, config, options, device, ops));
         read_choice(out, p, config, ops);
     }
+    level(&out->chain);
     for (int i = 0; i < out->chain.n; i++) prune(&out->chain.stages[i], out->ops[i]);
     return EBB_OK;
 }

@@ -227,8 +227,9 @@ class OtherCommands(unittest.TestCase):
 class Usage(unittest.TestCase):
     def test_help_for_all_and_for_each(self):
         text = ebb("--help").stdout
-        commands = re.findall(r"^  ([a-z]+) ", text, re.M)
-        self.assertEqual(commands, ["train", "compare", "estimate", "grads", "eval", "gradcheck", "info"])
+        commands = re.findall(r"^  ([a-z][a-z-]+) ", text, re.M)
+        self.assertEqual(commands, ["train", "compare", "estimate", "plan", "max-batch", "grads", "eval",
+                                    "gradcheck", "info"])
         for command in commands:
             run = ebb(command, "--help")
             self.assertEqual(run.returncode, DONE)

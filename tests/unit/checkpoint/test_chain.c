@@ -26,7 +26,7 @@ static void draw_chain(ebb__chain *chain, ebb__stage *stages, dice *d, int n, ui
         ebb__stage *s = &stages[i];
         size_t output = i + 1 < n ? stages[i + 1].input : 0;
         s->divisible = i > 0 && i < n - 1;
-        s->replay = output + draw(d, scale);
+        s->replay = output + draw(d, draw(d, 2) ? scale : 8 * scale); /* sometimes what decides */
         s->gradients = draw(d, 3) ? draw(d, scale) : 0;
         s->forward_ns = 1 + draw(d, 50);
         s->replay_ns = s->divisible ? s->forward_ns - draw(d, 1 + (uint32_t)s->forward_ns / 2) : s->forward_ns;
