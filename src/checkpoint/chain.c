@@ -9,6 +9,8 @@
 
 #include "core/mem.h"
 
+enum { MOST_COSTS = 1 << 26 };
+
 /* To the nearest, so that errors cancel over a chain; what is small still counts. */
 static int units(const ebb__chain_table *t, size_t bytes)
 {
@@ -181,7 +183,7 @@ static void sum_up(ebb__chain_table *t)
 static ebb_status make_rows(ebb__chain_table *t)
 {
     const ebb__chain *c = t->chain;
-    size_t n = (size_t)c->n, rows = 0, row = (size_t)t->steps + 1;
+    size_t n = (size_t)c->n, rows = 0;
     t->cost = ebb__calloc(n * n, sizeof(*t->cost));
     t->forward_sum = ebb__calloc(n + 1, sizeof(*t->forward_sum));
     t->gradient_sum = ebb__calloc(n + 1, sizeof(*t->gradient_sum));
@@ -190,7 +192,9 @@ static ebb_status make_rows(ebb__chain_table *t)
     sum_up(t);
     for (int first = 0; first < c->n; first++)
         for (int last = first; last < c->n; last++) rows += is_needed(c, first, last) && !is_repeated(t, first, last);
-    t->rows = ebb__malloc(rows * row * sizeof(*t->rows));
+    /* Hundreds of stages, all different: a coarser grid rather than gigabytes. */
+    for (; rows * (size_t)t->steps > MOST_COSTS && t->steps > 256; t->unit *= 2) t->steps /= 2;
+    t->rows = ebb__malloc(rows * ((size_t)t->steps + 1) * sizeof(*t->rows));
     return t->rows ? EBB_OK : EBB_ENOMEM;
 }
 

@@ -318,7 +318,8 @@ ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config, const ebb_tra
 
 /* ---- the frontier --------------------------------------------------------------------------- */
 
-enum { FRONTIER_POINTS = 32 };
+/* A point is worth its time where it saves a 200th at least. */
+enum { FRONTIER_POINTS = 32, LEAST_STEP = 200 };
 
 /* Budgets from all to the smallest, denser towards it, each on a grid that is fine enough for it. */
 static ebb_status walk_frontier(planner *p)
@@ -350,7 +351,7 @@ ebb_status ebb_plan_frontier(ebb_plan *plans[], int max, int *n, const ebb_confi
         if (!best) break;
         st = ebb__plan_copy(&plans[*n], best);
         if (st == EBB_OK) ++*n;
-        budget = peak_of(p, best) - 1;
+        budget = peak_of(p, best) - peak_of(p, best) / LEAST_STEP;
     }
     for (; st != EBB_OK && *n > 0; --*n) ebb_plan_free(plans[*n - 1]);
     planner_deinit(p);
