@@ -79,8 +79,8 @@ Test(planner, the_frontier_goes_down_and_is_what_runs_measure)
                 cr_assert_eq(info.overhead, 0);
             }
             check_measured(texts[t], plans[i], none.gradients_sha256);
-            ebb_plan_free(plans[i]);
         }
+        for (int i = 0; i < n; i++) ebb_plan_free(plans[i]);
         ebb_config_free(config);
     }
     check_no_live_blocks();
