@@ -182,6 +182,26 @@ Test(planner, what_nothing_fits_is_told_with_the_smallest_that_does)
     check_no_live_blocks();
 }
 
+Test(planner, failing_allocations_are_told_and_leak_nothing)
+{
+    ebb_config *config = config_of(gpt, (const char *const[4]){ "model.layers=2" });
+    ebb_train_options options = train_options(2);
+    int64_t live = ebb_host_live_blocks();
+    for (uint64_t n = 1;; n += 1 + n / 7) {
+        ebb_plan *plan = NULL;
+        ebb_fault_arm(n);
+        ebb_status st = ebb_plan_make(&plan, config, &options, (size_t)6 << 20, true);
+        bool fired = ebb_fault_fired();
+        ebb_fault_arm(0);
+        cr_assert_eq(st, fired ? EBB_ENOMEM : EBB_OK, "allocation %llu: %s", (unsigned long long)n, ebb_message());
+        ebb_plan_free(plan);
+        cr_assert_eq(ebb_host_live_blocks(), live, "allocation %llu leaks", (unsigned long long)n);
+        if (!fired) break;
+    }
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
+
 /* ---- any plan, not only good ones --------------------------------------------------------------- */
 
 typedef struct dice { uint64_t counter; uint32_t seed; } dice;
