@@ -17,6 +17,7 @@
 #include <ebb/tensor.h>
 #include <ebb/trace.h>
 #include <ebb/train.h>
+#include <ebb/plan.h>
 #include <ebb/types.h>
 
 #endif

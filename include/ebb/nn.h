@@ -41,6 +41,8 @@ typedef struct ebb_block_range { int first, last; } ebb_block_range;
  * blocks; *ranges has room for `blocks`.  Errors: EINVAL with `path`. */
 EBB_API EBB_NODISCARD ebb_status ebb_checkpoint_parse(ebb_block_range *ranges, int *n_ranges, int blocks,
                                                       const char *json, const char *path);
+/* Ranges in order, a range before those inside it, at any depth; two overlap only where one holds the
+ * other, and none is given twice.  Errors: EINVAL. */
 EBB_API EBB_NODISCARD ebb_status ebb_model_set_checkpoint(ebb_model *model, const ebb_block_range *ranges, int n);
 /* More than 1: ebb_model_loss() takes head and cross-entropy in so many parts (see
  * ebb_linear_cross_entropy()).  Errors: EUNSUPPORTED for an mlp. */

@@ -40,8 +40,7 @@ static ebb_status parse_word(ebb_block_range *ranges, int *n_ranges, int blocks,
         return EBB_OK;
     }
     if (strncmp(word, "plan:", 5) == 0 || strncmp(word, "budget:", 7) == 0)
-        return ebb_fail(EBB_EUNSUPPORTED,
-                        "%s: \"%.40s\": the planner is not built yet; now: " ALLOWED, path, word);
+        return ebb_fail(EBB_EINVAL, "%s: \"%.40s\" needs a whole config; here: " ALLOWED, path, word);
     return ebb_fail(EBB_EINVAL, "%s: unknown \"%.40s\"; expected " ALLOWED, path, word);
 }
 

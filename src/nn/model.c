@@ -5,6 +5,7 @@
 
 #include "core/assert.h"
 #include "core/mem.h"
+#include "tensor/context.h"
 
 const ebb__arch *const ebb__archs[] = { &ebb__mlp, &ebb__gpt };
 const int ebb__n_archs = sizeof(ebb__archs) / sizeof(ebb__archs[0]);
@@ -15,7 +16,8 @@ static ebb_status name_blocks(ebb_model *model)
 {
     int n = model->info.blocks;
     model->block_names = ebb__calloc((size_t)n, sizeof(*model->block_names));
-    model->ranges = ebb__calloc((size_t)n, sizeof(*model->ranges));
+    model->cap_ranges = 2 * n;
+    model->ranges = ebb__calloc((size_t)model->cap_ranges, sizeof(*model->ranges));
     if (!model->block_names || !model->ranges) return EBB_ENOMEM;
     for (int i = 0; i < n; i++)
         snprintf(model->block_names[i], sizeof(model->block_names[i]), "%s.%d",
@@ -166,51 +168,66 @@ ebb_status ebb__model_dropout(ebb_tensor **out, const ebb_model *model, ebb_tens
     return EBB_OK;
 }
 
+/* A block's own list of op recipes holds while the block runs. */
 static ebb_status run_block(ebb_tensor **out, const ebb_model *model, int index, ebb_tensor *x)
 {
-    const char *before = ebb_scope(model->ctx, model->block_names[index]);
+    const ebb_op *ops[EBB__MAX_RECIPES];
+    ebb_context *ctx = model->ctx;
+    const ebb_op **list = ctx->recompute_ops;
+    int n = ctx->n_recompute_ops;
+    const char *before = ebb_scope(ctx, model->block_names[index]);
+    if (model->plan && model->plan->ops[index]) {
+        ctx->n_recompute_ops = ebb__plan_ops(ops, model->plan, index, list, n);
+        ctx->recompute_ops = ops;
+    }
     ebb_status st = model->config.arch->block(out, model, index, x);
-    ebb_scope(model->ctx, before);
+    ctx->recompute_ops = list;
+    ctx->n_recompute_ops = n;
+    ebb_scope(ctx, before);
     return st;
 }
 
-typedef struct segment {
+/* Blocks [at.first, at.last], the segments among them being ranges[*next, ...): outer ones first, so that
+ * a segment's own ranges follow it. */
+typedef struct stretch {
     const ebb_model *model;
-    ebb_block_range range;
-} segment;
+    ebb_block_range at;
+    int *next;
+} stretch;
 
-static ebb_status run_range(void *user, ebb_tensor **out, ebb_tensor *x)
-{
-    const segment *s = user;
-    EBB_TRY(run_block(out, s->model, s->range.first, x));
-    for (int i = s->range.first + 1; i <= s->range.last; i++)
-        EBB_TRY(run_block(out, s->model, i, *out));
-    return EBB_OK;
-}
+static ebb_status run_stretch(void *user, ebb_tensor **out, ebb_tensor *x);
 
-static ebb_status run_segment(ebb_tensor **x, const ebb_model *model, ebb_block_range range)
+static ebb_status run_segment(ebb_tensor **x, const ebb_model *model, int *next)
 {
+    ebb_block_range range = model->ranges[(*next)++];
     char name[64];
     snprintf(name, sizeof(name), "%s.%d-%d", model->config.arch->block_name, range.first,
              range.last);
     ebb_checkpoint_options options = { .struct_bytes = sizeof(options), .name = name };
-    segment s = { model, range };
-    return ebb_checkpoint(x, *x, run_range, &s, &options);
+    stretch s = { model, range, next };
+    return ebb_checkpoint(x, *x, run_stretch, &s, &options);
 }
 
-static ebb_status run_blocks(ebb_tensor **x, const ebb_model *model)
+static ebb_status run_blocks(ebb_tensor **x, const stretch *s)
 {
-    int next_range = 0;
-    for (int i = 0; i < model->info.blocks;) {
-        if (next_range < model->n_ranges && model->ranges[next_range].first == i) {
-            EBB_TRY(run_segment(x, model, model->ranges[next_range]));
-            i = model->ranges[next_range++].last + 1;
+    const ebb_model *model = s->model;
+    for (int i = s->at.first; i <= s->at.last;) {
+        if (*s->next < model->n_ranges && model->ranges[*s->next].first == i) {
+            int last = model->ranges[*s->next].last;
+            EBB_TRY(run_segment(x, model, s->next));
+            i = last + 1;
         } else {
             EBB_TRY(run_block(x, model, i, *x));
             i++;
         }
     }
     return EBB_OK;
+}
+
+static ebb_status run_stretch(void *user, ebb_tensor **out, ebb_tensor *x)
+{
+    ebb_bind(out, x); /* blocks rebind it: the first one's input is not held here */
+    return run_blocks(out, user);
 }
 
 typedef ebb_status part_fn(ebb_tensor **x, const ebb_model *model, ebb_tensor *in);
@@ -227,8 +244,10 @@ static ebb_status run_part(part_fn *part, const char *scope, ebb_tensor **x, con
 /* All but the head. */
 static ebb_status run_trunk(ebb_tensor **x, const ebb_model *model, ebb_tensor *inputs)
 {
+    int next = 0;
+    stretch all = { model, { 0, model->info.blocks - 1 }, &next };
     EBB_TRY(run_part(model->config.arch->enter, "embed", x, model, inputs));
-    return run_blocks(x, model);
+    return run_blocks(x, &all);
 }
 
 ebb_status ebb_model_logits(ebb_tensor **out, ebb_model *model, ebb_tensor *inputs)
@@ -269,17 +288,19 @@ ebb_status ebb_model_set_loss_chunks(ebb_model *model, int64_t chunks)
 
 ebb_status ebb_model_set_checkpoint(ebb_model *model, const ebb_block_range *ranges, int n)
 {
-    int next = 0;
-    for (int i = 0; i < n; i++) {
-        ebb_block_range r = ranges[i];
-        if (r.first < next || r.last < r.first || r.last >= model->info.blocks)
-            return ebb_fail(EBB_EINVAL,
-                            "model: range %d, [%d, %d]: ranges are in order, without "
-                            "overlap, within %d blocks",
-                            i, r.first, r.last, model->info.blocks);
-        next = r.last + 1;
-    }
+    EBB_TRY(ebb__ranges_check(ranges, n, model->info.blocks, "model"));
     if (n > 0) memcpy(model->ranges, ranges, (size_t)n * sizeof(*ranges));
     model->n_ranges = n;
+    model->plan = NULL;
+    return EBB_OK;
+}
+
+ebb_status ebb__model_follow(ebb_model *model, const ebb_plan *plan)
+{
+    if (plan->n_blocks != model->info.blocks)
+        return ebb_fail(EBB_EINVAL, "plan: it is for %d blocks, the model has %d", plan->n_blocks,
+                        model->info.blocks);
+    EBB_TRY(ebb_model_set_checkpoint(model, plan->segments, plan->n_segments));
+    model->plan = plan;
     return EBB_OK;
 }

@@ -5,6 +5,7 @@
 #ifndef EBB_NN_MODEL_H
 #define EBB_NN_MODEL_H
 
+#include "checkpoint/plan.h"
 #include "nn/config.h"
 #include <ebb/nn.h>
 
@@ -65,14 +66,18 @@ struct ebb_model {
     ebb_named_tensor *params; /* owned, in the fixed order */
     char (*names)[EBB__PARAM_NAME_BYTES];
     int n_params;
-    ebb_block_range *ranges; /* segments, in order, without overlap */
-    int n_ranges;
+    ebb_block_range *ranges; /* segments, each before those inside it */
+    int n_ranges, cap_ranges;
+    const ebb_plan *plan;    /* borrowed; ops to recompute per block; NULL: the context's list alone */
     int64_t loss_chunks;     /* 1: cross-entropy of logits */
     char (*block_names)[24]; /* "blocks.3", for scopes and segments */
 };
 
 /* Allocates and initialises every parameter, and checks the frozen patterns. */
 EBB_NODISCARD ebb_status ebb__model_make_params(ebb_model *model, uint64_t seed);
+/* Segments and op recipes as the plan says, which must outlive the model's use.  Errors: EINVAL (a plan
+ * for another number of blocks). */
+EBB_NODISCARD ebb_status ebb__model_follow(ebb_model *model, const ebb_plan *plan);
 /* x as `act` says; not for swiglu. */
 EBB_NODISCARD ebb_status ebb__activate(ebb_tensor **out, ebb_tensor *x, ebb__act act);
 /* Dropout while training, else x itself. */

@@ -1,5 +1,6 @@
 /* dispatch.c: from ebb_apply() to a kernel: check, infer, allocate, run, record, bind. */
 #include <string.h>
+#include <time.h>
 
 #include "core/assert.h"
 #include "core/mem.h"
@@ -138,12 +139,19 @@ static ebb_status allocate_outputs(apply *a, bool overwrite, const ebb__owner *o
     return EBB_OK;
 }
 
+static double clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
 ebb_status ebb__run_kernel(ebb_call *c, int pass, const ebb__owner *owner, double *flops)
 {
     const ebb_kernel *kernel = &c->op->cpu;
     ebb_context *ctx = c->ctx;
+    ebb_cost cost = { 0 };
     if (c->op->cost) {
-        ebb_cost cost = { 0 };
         c->op->cost(c, &cost);
         *flops += pass == EBB_FORWARD ? cost.fwd_flops : cost.bwd_flops;
     }
@@ -159,7 +167,10 @@ ebb_status ebb__run_kernel(ebb_call *c, int pass, const ebb__owner *owner, doubl
     }
     ebb_status st = EBB_OK;
     ebb_status (*run)(const ebb_call *) = pass == EBB_FORWARD ? kernel->forward : kernel->backward;
+    double start = ctx->meter && ctx->meter->timed ? clock_ns() : 0;
     if (!ctx->device.dry && run) st = run(c);
+    if (ctx->meter)
+        ctx->meter->kernel(ctx->meter, c, pass, owner, &cost, ctx->meter->timed ? clock_ns() - start : 0);
     if (block) ebb__pool_release(ctx->pool, block);
     c->workspace = NULL;
     c->workspace_bytes = 0;

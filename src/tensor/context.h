@@ -6,11 +6,19 @@
 #include <stdatomic.h>
 
 #include <ebb/context.h>
+#include <ebb/op.h>
 #include "alloc/pool.h"
 #include "alloc/trace.h"
 #include "device/device.h"
 
 struct ebb__segment;
+
+/* Told of every kernel that runs, with its cost and, where `timed`, its nanoseconds. */
+typedef struct ebb__meter {
+    void (*kernel)(struct ebb__meter *self, const ebb_call *call, int pass, const ebb__owner *owner,
+                   const ebb_cost *cost, double ns);
+    bool timed;
+} ebb__meter;
 
 struct ebb_context {
     atomic_int refs;            /* the user's, and one per storage */
@@ -38,6 +46,7 @@ struct ebb_context {
     bool walking;               /* a backward runs */
     bool gradients_invalid;
     double flops;
+    ebb__meter *meter;          /* borrowed; NULL: none */
 
     /* checkpoint */
     struct ebb__segment *segment;  /* innermost active one */

@@ -1,10 +1,12 @@
 #include "train/config.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "alloc/options.h"
+#include "checkpoint/plan_file.h"
 #include "core/mem.h"
 
 /* ---- tables ------------------------------------------------------------------------------ */
@@ -146,10 +148,30 @@ static ebb_status read_train(ebb_config *config)
 
 /* ---- memory ------------------------------------------------------------------------------ */
 
+static ebb_status read_plan(ebb_config *config, const char *path)
+{
+    char found[PATH_MAX], sha256[65];
+    EBB_TRY(ebb__config_find(found, sizeof(found), path, config->folder));
+    EBB_TRY(ebb__config_sha256(sha256, config));
+    EBB_TRY(ebb__plan_load(&config->own_plan, found, config->model.blocks, sha256));
+    config->plan = config->own_plan;
+    return EBB_OK;
+}
+
+static ebb_status read_budget(ebb_config *config, const char *text)
+{
+    if (ebb_size_parse(&config->budget_bytes, text) == EBB_OK && config->budget_bytes > 0) return EBB_OK;
+    return ebb_fail(EBB_EINVAL, "memory.checkpoint: \"budget:%.40s\": expected \"budget:SIZE\", such as \"budget:512MiB\"",
+                    text);
+}
+
 static ebb_status read_checkpoint(ebb_config *config)
 {
     if (!config->memory.checkpoint) return EBB_OK;
     int blocks = config->model.blocks;
+    const char *word = cJSON_GetStringValue(config->memory.checkpoint);
+    if (word && strncmp(word, "plan:", 5) == 0) return read_plan(config, word + 5);
+    if (word && strncmp(word, "budget:", 7) == 0) return read_budget(config, word + 7);
     config->ranges = ebb__calloc((size_t)blocks, sizeof(*config->ranges));
     char *text = text_of(config->memory.checkpoint);
     if (!config->ranges || !text) {
@@ -349,6 +371,13 @@ ebb_status ebb_config_load(ebb_config **out, const char *path, const char *const
     return make(out, root, folder_of(path), sets, n_sets);
 }
 
+ebb_status ebb__config_parse(ebb_config **out, const char *text)
+{
+    cJSON *root = NULL;
+    EBB_TRY(ebb__json_parse(&root, text, strlen(text), "config"));
+    return make(out, root, ebb__strdup(""), NULL, 0);
+}
+
 ebb_status ebb_config_copy(ebb_config **out, const ebb_config *config, const char *const sets[],
                            int n_sets)
 {
@@ -364,6 +393,7 @@ void ebb_config_free(ebb_config *config)
     cJSON_free(config->data_json);
     ebb__free(config->folder);
     ebb__free(config->ranges);
+    ebb_plan_free(config->own_plan);
     ebb__free(config->recompute);
     ebb__free(config->offload);
     ebb__free(config);

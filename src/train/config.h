@@ -3,7 +3,7 @@
 #define EBB_TRAIN_CONFIG_H
 
 #include "core/json.h"
-#include <ebb/train.h>
+#include <ebb/plan.h>
 
 enum { EBB__SCHEMA_BYTES = 256, EBB__NAME_BYTES = 128 };
 
@@ -44,17 +44,29 @@ struct ebb_config {
     int workers, prefetch;   /* of the data object */
     ebb_block_range *ranges; /* segments */
     int n_ranges;
+    const ebb_plan *plan;    /* in place of ranges; NULL: none */
+    ebb_plan *own_plan;      /* read from "plan:FILE" */
+    size_t budget_bytes;     /* "budget:SIZE": a plan is made when a run opens; 0: none */
     const char **recompute; /* op names, borrowed from root */
     int n_recompute;
     const char **offload; /* likewise; one "*" for all */
     int n_offload;
 };
 
+/* From text, for configs that the library brings along.  Errors: as ebb_config_load(). */
+EBB_NODISCARD ebb_status ebb__config_parse(ebb_config **out, const char *text);
+
 ebb_dtype ebb__config_dtype(const ebb_config *config);
+
+/* SHA-256 of what a plan depends on: the model object with every default, keys sorted, batch, accumulate
+ * and precision.  Errors: ENOMEM. */
+EBB_NODISCARD ebb_status ebb__config_sha256(char out[65], const ebb_config *config);
 
 /* Data files that are not found from the working folder but are from `folder` get its path in
  * front.  Errors: ENOMEM. */
 EBB_NODISCARD ebb_status ebb__config_resolve_paths(cJSON *root, const char *folder);
+/* Where `path` is: from the working folder, else from `folder`; `path` itself where it is in neither. */
+EBB_NODISCARD ebb_status ebb__config_find(char *out, size_t bytes, const char *path, const char *folder);
 /* Makes the data paths that exist absolute, so that a run folder's config works from anywhere. */
 EBB_NODISCARD ebb_status ebb__config_absolute_paths(cJSON *root);
 /* A copy of the tree with every default filled in.  Owner: the caller's. */

@@ -30,14 +30,20 @@ static ebb_status each_path(cJSON *root, path_fn *fn, const char *folder)
     return EBB_OK;
 }
 
+ebb_status ebb__config_find(char *out, size_t bytes, const char *path, const char *folder)
+{
+    bool here = path[0] == '/' || folder[0] == '\0' || access(path, F_OK) == 0;
+    int n = here ? -1 : snprintf(out, bytes, "%s/%s", folder, path);
+    if (n >= 0 && (size_t)n < bytes && access(out, F_OK) == 0) return EBB_OK;
+    n = snprintf(out, bytes, "%s", path);
+    return (size_t)n < bytes ? EBB_OK : ebb_fail(EBB_EINVAL, "config: too long a path: \"%.80s...\"", path);
+}
+
 static ebb_status resolve(cJSON *item, const char *folder)
 {
-    const char *path = item->valuestring;
-    char joined[PATH_MAX];
-    if (path[0] == '/' || folder[0] == '\0' || access(path, F_OK) == 0) return EBB_OK;
-    int n = snprintf(joined, sizeof(joined), "%s/%s", folder, path);
-    if (n < 0 || (size_t)n >= sizeof(joined) || access(joined, F_OK) != 0) return EBB_OK;
-    return replace(item, joined);
+    char found[PATH_MAX];
+    EBB_TRY(ebb__config_find(found, sizeof(found), item->valuestring, folder));
+    return strcmp(found, item->valuestring) == 0 ? EBB_OK : replace(item, found);
 }
 
 static ebb_status make_absolute(cJSON *item, const char *folder)

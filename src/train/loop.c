@@ -92,11 +92,12 @@ static ebb_status measured_group(ebb__run *run, int64_t step, const ebb__group *
 {
     ebb_recompute_stats before, after;
     ebb_recompute_stats_get(run->ctx, &before);
-    double flops = ebb_flops(run->ctx);
+    double flops = ebb_flops(run->ctx), ns = run->meter_ns ? *run->meter_ns : 0;
     EBB_TRY(run_group(run, step, group, report));
     ebb_recompute_stats_get(run->ctx, &after);
     if (step == run->first_step) {
         run->step_flops = ebb_flops(run->ctx) - flops;
+        run->step_ns = run->meter_ns ? *run->meter_ns - ns : 0;
         run->step_recompute_flops = after.recompute_flops - before.recompute_flops;
         run->step_offloaded_bytes = after.offloaded_bytes - before.offloaded_bytes;
         run->step_fetched_bytes = after.fetched_bytes - before.fetched_bytes;

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "core/mem.h"
+#include "nn/model.h"
 #include "tensor/context.h"
 #include "train/offset_plan.h"
 
@@ -79,6 +80,21 @@ static ebb_status open_context(ebb__run *run, const char *device, pool_use use)
     return ebb_recompute_ops(run->ctx, run->config->recompute, run->config->n_recompute);
 }
 
+static ebb_status follow_budget(ebb__run *run, const char *device)
+{
+    ebb_train_options options = *run->options;
+    options.device = device;
+    options.steps = run->steps;
+    size_t budget = run->config->budget_bytes, limit = run->config->memory.limit_bytes;
+    if (limit && limit < budget) budget = limit;
+    EBB_TRY(ebb_plan_make(&run->plan, run->config, &options, budget, false));
+    run->planned = *run->config;
+    run->planned.plan = run->plan;
+    run->planned.budget_bytes = 0;
+    run->config = &run->planned;
+    return EBB_OK;
+}
+
 static ebb_status open_run(ebb__run *run, const ebb_config *config, const ebb_train_options *options,
                            const char *device, pool_use use)
 {
@@ -87,12 +103,15 @@ static ebb_status open_run(ebb__run *run, const ebb_config *config, const ebb_tr
     run->steps = options->steps > 0 ? options->steps : config->train.steps;
     run->schedule = config->schedule;
     run->schedule.steps = run->steps;
+    if (config->budget_bytes) EBB_TRY(follow_budget(run, device));
+    config = run->config;
     EBB_TRY(open_context(run, device, use));
     if (use == POOL_RECORDED) EBB_TRY(ebb__trace_start(ebb__context_pool(run->ctx), EBB__PLAN_EVENTS));
     if (use == POOL_PLANNED) EBB_TRY(ebb__offset_plan_follow(run, device));
     EBB_TRY(ebb_model_new(&run->model, run->ctx, config->model_json, ebb__config_dtype(config),
                           (uint64_t)config->top.seed));
     EBB_TRY(ebb_model_set_loss_chunks(run->model, config->train.loss_chunks));
+    if (config->plan) return ebb__model_follow(run->model, config->plan);
     return ebb_model_set_checkpoint(run->model, config->ranges, config->n_ranges);
 }
 
@@ -283,6 +302,7 @@ void ebb__run_close(ebb__run *run)
     ebb_optim_free(run->optim);
     ebb_model_free(run->model);
     ebb_context_free(run->ctx);
+    ebb_plan_free(run->plan);
     ebb__free(run->step_ms);
     *run = (ebb__run){ 0 };
 }

@@ -125,6 +125,8 @@ enum { EBB__STEP_MS_RING = 65536 };
 
 typedef struct ebb__run {
     const ebb_config *config;
+    ebb_config planned;       /* `config` with the plan that was made for its budget; config points here */
+    ebb_plan *plan;           /* that plan; NULL: none was asked for */
     const ebb_train_options *options;
     ebb_context *ctx;
     ebb_model *model;
@@ -146,6 +148,8 @@ typedef struct ebb__run {
     double *step_ms;                         /* [EBB__STEP_MS_RING]: the latest measured steps */
     int64_t n_step_ms;                       /* measured so far */
     double step_flops, step_recompute_flops; /* of the first step */
+    const double *meter_ns;                  /* what a meter has counted; NULL: none */
+    double step_ns;                          /* of the first step, by the meter */
     uint64_t step_recomputed_ops, step_offloaded_bytes, step_fetched_bytes;
     double loss_first, loss_last;
     bool has_loss;

@@ -393,9 +393,9 @@ class Sample(unittest.TestCase):
 class Usage(unittest.TestCase):
     def test_help_for_all_and_for_each(self):
         text = ebb("--help").stdout
-        commands = re.findall(r"^  ([a-z]+) ", text, re.M)
-        self.assertEqual(commands, ["train", "compare", "estimate", "trace", "grads", "eval", "sample", "gradcheck",
-                                    "info"])
+        commands = re.findall(r"^  ([a-z][a-z-]+) ", text, re.M)
+        self.assertEqual(commands, ["train", "compare", "estimate", "plan", "max-batch", "trace", "grads", "eval", "sample",
+                                    "gradcheck", "info"])
         for command in commands:
             run = ebb(command, "--help")
             self.assertEqual(run.returncode, DONE)

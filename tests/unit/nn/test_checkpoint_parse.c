@@ -67,8 +67,8 @@ Test(checkpoint_parse, wrong_values_say_what_is_allowed)
     check_refused("[[-1, 1]]", EBB_EINVAL, "[first, last]");
 }
 
-Test(checkpoint_parse, plans_and_budgets_are_not_built_yet)
+Test(checkpoint_parse, plans_and_budgets_need_a_whole_config)
 {
-    check_refused("\"plan:a.json\"", EBB_EUNSUPPORTED, "planner");
-    check_refused("\"budget:1GiB\"", EBB_EUNSUPPORTED, "planner");
+    check_refused("\"plan:a.json\"", EBB_EINVAL, "whole config");
+    check_refused("\"budget:1GiB\"", EBB_EINVAL, "whole config");
 }

@@ -58,8 +58,6 @@ Test(config, what_comes_later_says_so)
 {
     check_refused(SMALL_MLP, "train.precision=bf16", EBB_EUNSUPPORTED, "\"f64\"");
     check_refused(SMALL_MLP, "train.precision=f16", EBB_EUNSUPPORTED, "train.precision");
-    check_refused(SMALL_MLP, "memory.checkpoint=budget:1MiB", EBB_EUNSUPPORTED,
-                  "memory.checkpoint");
 }
 
 Test(config, step_options_that_cannot_be_are_refused)

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Predicted against measured overhead of plans along the frontier; one JSON object.
+
+  plans.py --ebb PROGRAM [--rounds 9] [--points 8] [--threads 2] [--config FILE]
+
+Op times are calibrated on the config itself.  Plans run in turn, several rounds; an overhead is the median of the
+rounds' ratios to the round's first plan, which keeps everything.
+"""
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+CONFIG = {"name": "gpt12", "seed": 1,
+          "model": {"type": "gpt", "layers": 12, "heads": 4, "width": 256, "context": 128, "vocab": 256},
+          "data": {"type": "synthetic", "kind": "tokens", "items": 1024, "eval_items": 0},
+          "train": {"steps": 5, "batch": 8, "clip_norm": None,
+                    "optimizer": {"type": "adamw", "lr": 3e-4, "betas": [0.9, 0.95], "weight_decay": 0.1}}}
+
+
+def ebb(args, *words):
+    done = subprocess.run([args.ebb, *words, "--json", "--threads", str(args.threads)], capture_output=True, text=True,
+                          env={**os.environ, "EBB_CALIBRATION": args.calibration})
+    if done.returncode != 0:
+        sys.exit(done.stdout + done.stderr)
+    return json.loads(done.stdout)
+
+
+def kendall(pairs):
+    signs = [(a[0] - b[0]) * (a[1] - b[1]) for a, b in itertools.combinations(pairs, 2)]
+    return sum((s > 0) - (s < 0) for s in signs) / len(signs)
+
+
+def pick(points, n):
+    """n points whose predicted overheads lie apart as evenly as can be."""
+    last = points[-1]["predicted_overhead"]
+    nearest = [min(points, key=lambda p: abs(p["predicted_overhead"] - last * i / (n - 1))) for i in range(n)]
+    return [p for i, p in enumerate(nearest) if p not in nearest[:i]]
+
+
+def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("--ebb", required=True)
+    a.add_argument("--rounds", type=int, default=9)
+    a.add_argument("--points", type=int, default=8)
+    a.add_argument("--threads", type=int, default=2)
+    a.add_argument("--config")
+    args = a.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        config = args.config or os.path.join(folder, "config.json")
+        args.calibration = os.path.join(folder, "calibration.json")
+        if not args.config:
+            with open(config, "w") as f:
+                json.dump(CONFIG, f)
+        ebb(args, "info", "--calibrate", config)
+        points = pick(ebb(args, "plan", config, "--frontier", "--allocated")["points"], args.points)
+        for i, p in enumerate(points):
+            p["file"] = os.path.join(folder, f"plan{i}.json")
+            p["plan"] = ebb(args, "plan", config, "--allocated", "--budget", str(p["predicted_peak_allocated_bytes"]),
+                            "--write", p["file"])
+        rounds = [[ebb(args, "train", config, "--quiet", "--set", "memory.checkpoint=plan:" + p["file"]) for p in points]
+                  for _ in range(args.rounds)]
+    runs = []
+    for i, p in enumerate(points):
+        measured = statistics.median(r[i]["step_ms"] / r[0]["step_ms"] for r in rounds) - 1
+        runs.append({"predicted_overhead": round(p["plan"]["predicted_overhead"], 4), "overhead": round(measured, 4),
+                     "predicted_peak_allocated_bytes": p["plan"]["predicted_peak_allocated_bytes"],
+                     "peak_allocated_bytes": rounds[0][i]["peak_allocated_bytes"]})
+    print(json.dumps({"bench": "plans", "threads": args.threads, "rounds": args.rounds, "runs": runs,
+                      "largest_error": round(max(abs(r["predicted_overhead"] - r["overhead"]) for r in runs), 4),
+                      "kendall_tau": round(kendall([(r["predicted_overhead"], r["overhead"]) for r in runs]), 3)}, indent=1))
+
+
+main()

@@ -1,0 +1,64 @@
+/* ebb/plan.h: the fastest way to fit a training step into a budget of bytes, found before it runs.
+ * A plan says which blocks run as segments, nested to any depth, and which ops of which blocks are made
+ * again from their inputs.  Every plan here was confirmed by a dry run: its peaks are exact. */
+#ifndef EBB_PLAN_H
+#define EBB_PLAN_H
+
+#include <ebb/train.h>
+
+EBB_BEGIN_DECLS
+
+typedef struct ebb_plan ebb_plan; /* single owner */
+
+typedef struct ebb_plan_info {
+    size_t peak_reserved_bytes, peak_allocated_bytes;
+    double overhead;         /* predicted step time over that of no checkpointing, minus 1 */
+    double recompute_flops;  /* of one optimizer step */
+    ebb_memory_stats memory; /* of the dry run */
+} ebb_plan_info;
+
+/* The fastest plan whose peak of reserved bytes (of allocated bytes where `allocated`) is at most
+ * `budget_bytes`.  What the config's memory.checkpoint says is not looked at; memory.recompute holds in
+ * every block.  options: device, threads and steps matter; NULL is not allowed.
+ * Owner: *out is the caller's; ebb_plan_free().  Errors: EBUDGET (nothing fits; the message names the
+ * smallest budget that something fits, and what dominates it), ENOMEM, and what a dry run gives. */
+EBB_API EBB_NODISCARD ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config, const ebb_train_options *options,
+                                               size_t budget_bytes, bool allocated);
+/* Plans from the fastest to the smallest; each is slower and smaller than the one before.  *n of at most
+ * `max`.  Owner: each of plans[0, *n) is the caller's. */
+EBB_API EBB_NODISCARD ebb_status ebb_plan_frontier(ebb_plan *plans[], int max, int *n, const ebb_config *config,
+                                                   const ebb_train_options *options, bool allocated);
+EBB_API void ebb_plan_free(ebb_plan *plan); /* NULL is a no-op */
+
+EBB_API ebb_plan_info ebb_plan_info_get(const ebb_plan *plan);
+/* "3 segments, 2 deep; recomputed in blocks 0-7: gelu, layernorm"; free() it; NULL: no memory. */
+EBB_API char *ebb_plan_describe(const ebb_plan *plan);
+/* The plan as JSON text, as in its file; free() it; NULL: no memory. */
+EBB_API char *ebb_plan_print(const ebb_plan *plan);
+/* The file that memory.checkpoint "plan:FILE" reads.  Errors: EIO, ENOMEM. */
+EBB_API EBB_NODISCARD ebb_status ebb_plan_save(const ebb_plan *plan, const char *path);
+
+/* The largest train.batch whose peak of reserved bytes is at most `limit_bytes`. */
+typedef struct ebb_max_batch_result {
+    int64_t batch; /* 0: not even one */
+    size_t peak_reserved_bytes, next_batch_peak_reserved_bytes;
+} ebb_max_batch_result;
+/* Errors: EBUDGET (a batch of 1 does not fit; `result` is filled), and what a dry run gives. */
+EBB_API EBB_NODISCARD ebb_status ebb_max_batch(ebb_max_batch_result *result, const ebb_config *config,
+                                               const ebb_train_options *options, size_t limit_bytes);
+
+/* ---- how fast ops are on this machine ------------------------------------------------------ */
+typedef struct ebb_calibration {
+    char path[1024];    /* the file that was written or read; "" : the built-in figures */
+    int threads, n_ops; /* ops that were measured */
+    double gemm_gflops, bandwidth_gb_s;
+} ebb_calibration;
+/* Trains a few steps of a small gpt and a small mlp (of `config` where given), measures every op's forward and
+ * backward, and writes the file that planning reads: $EBB_CALIBRATION, else
+ * $XDG_CACHE_HOME/ebb/calibration.json, else ~/.cache/ebb/calibration.json.  Errors: EIO, ENOMEM, EINVAL (no
+ * path). */
+EBB_API EBB_NODISCARD ebb_status ebb_calibrate(ebb_calibration *out, const ebb_config *config,
+                                               const ebb_train_options *options);
+
+EBB_END_DECLS
+#endif

@@ -1,0 +1,52 @@
+/* max-batch: the largest batch that fits, found by dry runs. */
+#include <stdlib.h>
+
+#include "cli.h"
+
+static int report(const cli_args *args, const ebb_max_batch_result *r)
+{
+    char a[32], b[32];
+    if (args->json) {
+        cli_json json = cli_json_begin();
+        cli_put_number(&json, NULL, "batch", (double)r->batch);
+        cli_put_bytes(&json, NULL, "peak_reserved_bytes", r->peak_reserved_bytes);
+        cli_put_bytes(&json, NULL, "next_batch_peak_reserved_bytes", r->next_batch_peak_reserved_bytes);
+        return cli_json_end(&json, args, CLI_DONE);
+    }
+    if (!args->quiet)
+        printf("batch %lld: peak %s reserved; one more: %s\n", (long long)r->batch,
+               ebb_size_format(r->peak_reserved_bytes, a, sizeof(a)),
+               ebb_size_format(r->next_batch_peak_reserved_bytes, b, sizeof(b)));
+    return CLI_DONE;
+}
+
+static int run(const cli_args *args)
+{
+    size_t limit = 0;
+    if (ebb_size_parse(&limit, args->limit) != EBB_OK) return cli_usage(args, "--limit: %s", ebb_message());
+    ebb_config *config = NULL;
+    int status = cli_load_config(&config, args);
+    if (status != CLI_DONE) return status;
+    ebb_max_batch_result result;
+    ebb_train_options options = cli_train_options(args);
+    ebb_status st = ebb_max_batch(&result, config, &options, limit);
+    status = st == EBB_OK ? report(args, &result) : cli_fail(args, st);
+    ebb_config_free(config);
+    return status;
+}
+
+static const cli_option options[] = {
+    { "--limit", "SIZE", CLI_TEXT, offsetof(cli_args, limit), "of the peak of reserved bytes", true },
+};
+
+const cli_command cli_max_batch = {
+    .name = "max-batch",
+    .operands = "CONFIG",
+    .min_operands = 1,
+    .max_operands = 1,
+    .summary = "Finds the largest batch whose peak fits a limit, by dry runs",
+    .details = "",
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0]),
+    .run = run,
+};

@@ -1,0 +1,139 @@
+/* plan: the fastest way to fit a step into a budget, or the whole frontier. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+enum { MAX_POINTS = 48 };
+
+/* The plan's own JSON carries "segments" and "recompute". */
+static void put_plan(cli_json *json, cJSON *object, const ebb_plan *plan)
+{
+    ebb_plan_info info = ebb_plan_info_get(plan);
+    cli_put_bytes(json, object, "predicted_peak_reserved_bytes", info.peak_reserved_bytes);
+    cli_put_bytes(json, object, "predicted_peak_allocated_bytes", info.peak_allocated_bytes);
+    cli_put_number(json, object, "predicted_overhead", info.overhead);
+    cli_put_number(json, object, "recompute_flops", info.recompute_flops);
+    char *text = ebb_plan_print(plan);
+    cJSON *whole = text ? cJSON_Parse(text) : NULL;
+    static const char *const keys[] = { "segments", "recompute" };
+    for (int i = 0; i < 2; i++) {
+        cJSON *part = cJSON_DetachItemFromObjectCaseSensitive(whole, keys[i]);
+        if (!part || !cJSON_AddItemToObject(object ? object : json->root, keys[i], part)) json->failed = true;
+    }
+    cJSON_Delete(whole);
+    free(text);
+}
+
+static ebb_status add_row(ebb_table *table, const ebb_plan *plan, const ebb_plan *first)
+{
+    ebb_plan_info info = ebb_plan_info_get(plan), all = ebb_plan_info_get(first);
+    char text[4][32];
+    char *words = ebb_plan_describe(plan);
+    ebb_size_format(info.peak_reserved_bytes, text[0], sizeof(text[0]));
+    ebb_size_format(info.peak_allocated_bytes, text[1], sizeof(text[1]));
+    snprintf(text[2], sizeof(text[2]), "%.3f", (double)info.peak_reserved_bytes / (double)all.peak_reserved_bytes);
+    snprintf(text[3], sizeof(text[3]), "%+.1f%%", info.overhead * 100);
+    ebb_status st = ebb_table_row(table, (const char *const[]){ text[0], text[1], text[2], text[3], words ? words : "" });
+    free(words);
+    return st;
+}
+
+static ebb_status print_table(ebb_plan *const plans[], int n)
+{
+    static const char *const titles[] = { ">reserved", ">allocated", ">ratio", ">time", "plan" };
+    ebb_table *table = NULL;
+    ebb_status st = ebb_table_new(&table, 5, titles);
+    for (int i = 0; i < n && st == EBB_OK; i++) st = add_row(table, plans[i], plans[0]);
+    if (st == EBB_OK) ebb_table_print(table, stdout);
+    ebb_table_free(table);
+    return st;
+}
+
+static int report_frontier(const cli_args *args, ebb_plan *const plans[], int n)
+{
+    if (!args->json) {
+        ebb_status st = args->quiet ? EBB_OK : print_table(plans, n);
+        return st == EBB_OK ? CLI_DONE : cli_fail(args, st);
+    }
+    cli_json json = cli_json_begin();
+    cJSON *points = cli_put_array(&json, NULL, "points");
+    for (int i = 0; i < n; i++) put_plan(&json, cli_add_object(&json, points), plans[i]);
+    return cli_json_end(&json, args, CLI_DONE);
+}
+
+static int run_frontier(const cli_args *args, const ebb_config *config)
+{
+    ebb_plan *plans[MAX_POINTS];
+    int n = 0;
+    ebb_train_options options = cli_train_options(args);
+    ebb_status st = ebb_plan_frontier(plans, MAX_POINTS, &n, config, &options, args->allocated);
+    int status = st == EBB_OK ? report_frontier(args, plans, n) : cli_fail(args, st);
+    for (int i = 0; i < n; i++) ebb_plan_free(plans[i]);
+    return status;
+}
+
+static int report_plan(const cli_args *args, const ebb_plan *plan, size_t budget)
+{
+    if (args->json) {
+        cli_json json = cli_json_begin();
+        cli_put_bytes(&json, NULL, "budget_bytes", budget);
+        cli_put_bool(&json, NULL, "fits", true);
+        put_plan(&json, NULL, plan);
+        return cli_json_end(&json, args, CLI_DONE);
+    }
+    if (args->quiet) return CLI_DONE;
+    ebb_plan_info info = ebb_plan_info_get(plan);
+    char text[3][32], *words = ebb_plan_describe(plan);
+    printf("fits %s: peak %s reserved, %s allocated; a step takes %+.1f%% time\n%s\n",
+           ebb_size_format(budget, text[0], sizeof(text[0])), ebb_size_format(info.peak_reserved_bytes, text[1], sizeof(text[1])),
+           ebb_size_format(info.peak_allocated_bytes, text[2], sizeof(text[2])), info.overhead * 100, words ? words : "");
+    free(words);
+    return CLI_DONE;
+}
+
+static int run_budget(const cli_args *args, const ebb_config *config)
+{
+    size_t budget = 0;
+    if (ebb_size_parse(&budget, args->budget) != EBB_OK) return cli_usage(args, "--budget: %s", ebb_message());
+    ebb_plan *plan = NULL;
+    ebb_train_options options = cli_train_options(args);
+    ebb_status st = ebb_plan_make(&plan, config, &options, budget, args->allocated);
+    if (st == EBB_OK && args->write) st = ebb_plan_save(plan, args->write);
+    int status = st == EBB_OK ? report_plan(args, plan, budget) : cli_fail(args, st);
+    ebb_plan_free(plan);
+    return status;
+}
+
+static int run(const cli_args *args)
+{
+    if (!args->budget == !args->frontier) return cli_usage(args, "plan: give one of --budget SIZE and --frontier");
+    if (args->frontier && args->write) return cli_usage(args, "--write goes with --budget");
+    ebb_config *config = NULL;
+    int status = cli_load_config(&config, args);
+    if (status != CLI_DONE) return status;
+    status = args->frontier ? run_frontier(args, config) : run_budget(args, config);
+    ebb_config_free(config);
+    return status;
+}
+
+static const cli_option options[] = {
+    { "--budget", "SIZE", CLI_TEXT, offsetof(cli_args, budget), "the peak must be at most this (512MiB, 2GiB)", false },
+    { "--frontier", NULL, CLI_FLAG, offsetof(cli_args, frontier), "all of it: peak against time", false },
+    { "--allocated", NULL, CLI_FLAG, offsetof(cli_args, allocated), "the peak of allocated bytes, not of reserved", false },
+    { "--write", "FILE", CLI_TEXT, offsetof(cli_args, write), "the plan, for memory.checkpoint=plan:FILE", false },
+    { "--steps", "N", CLI_COUNT, offsetof(cli_args, steps), "instead of train.steps", false },
+};
+
+const cli_command cli_plan = {
+    .name = "plan",
+    .operands = "CONFIG",
+    .min_operands = 1,
+    .max_operands = 1,
+    .summary = "Finds the fastest checkpointing whose peak fits a budget",
+    .details = "Every plan is confirmed by a dry run, so its peaks are those of `ebb train`, to\n"
+               "the byte.  Times come from `ebb info --calibrate`, or from built-in figures.\n",
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0]),
+    .run = run,
+};

@@ -1,0 +1,134 @@
+"""Planning on the command line.  usage: test_plan.py PROGRAM PROJECT"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, PROJECT = os.path.abspath(sys.argv.pop(1)), os.path.abspath(sys.argv.pop(1))
+GPT = os.path.join(PROJECT, "models", "gpt-synthetic.json")
+WIDER = ["--set", "model.width=64", "--set", "model.context=64", "--set", "train.batch=16", "--set", "train.steps=2"]
+DONE, FAILED, USAGE = 0, 1, 2
+
+
+def ebb(*arguments, env=None):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=100,
+                          env={**os.environ, "EBB_CALIBRATION": "/nonexistent/none.json", **(env or {})})
+
+
+def ebb_json(*arguments, status=DONE, **more):
+    done = ebb(*arguments, "--json", **more)
+    assert done.returncode == status, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+class Plan(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.file = os.path.join(self.folder.name, "plan.json")
+
+    def points(self, *more):
+        return ebb_json("plan", GPT, *WIDER, "--frontier", "--allocated", *more)["points"]
+
+    def test_a_budget_has_these_fields_and_is_kept(self):
+        smallest = self.points()[-1]["predicted_peak_allocated_bytes"]
+        budget = smallest * 5 // 4
+        plan = ebb_json("plan", GPT, *WIDER, "--budget", str(budget), "--allocated", "--write", self.file)
+        self.assertEqual(set(plan), {"schema", "budget_bytes", "fits", "predicted_peak_reserved_bytes",
+                                     "predicted_peak_allocated_bytes", "predicted_overhead", "recompute_flops", "segments",
+                                     "recompute"})
+        self.assertEqual(plan["budget_bytes"], budget)
+        self.assertTrue(plan["fits"])
+        self.assertLessEqual(plan["predicted_peak_allocated_bytes"], budget)
+        run = ebb_json("train", GPT, *WIDER, "--set", "memory.checkpoint=plan:" + self.file)
+        self.assertEqual(run["peak_allocated_bytes"], plan["predicted_peak_allocated_bytes"])
+        self.assertEqual(run["peak_reserved_bytes"], plan["predicted_peak_reserved_bytes"])
+
+    def test_the_frontier_goes_from_fastest_to_smallest(self):
+        points = self.points()
+        self.assertGreaterEqual(len(points), 4)
+        self.assertEqual(points[0]["predicted_overhead"], 0)
+        for before, after in zip(points, points[1:]):
+            self.assertLess(after["predicted_peak_allocated_bytes"], before["predicted_peak_allocated_bytes"])
+            self.assertGreater(after["predicted_overhead"], before["predicted_overhead"])
+        table = ebb("plan", GPT, *WIDER, "--frontier", "--allocated").stdout
+        self.assertEqual(len(table.splitlines()), len(points) + 2)
+        self.assertIn("everything kept", table)
+
+    def test_what_nothing_fits_is_1_and_says_what_would(self):
+        error = ebb_json("plan", GPT, *WIDER, "--budget", "100KiB", status=FAILED)["error"]
+        self.assertEqual(error["code"], "EBUDGET")
+        self.assertRegex(error["message"], r"the smallest plan needs .* \(\d+ bytes\)")
+        self.assertIn("optimizer", error["message"])
+        run = ebb("train", GPT, *WIDER, "--set", "memory.checkpoint=budget:100KiB")
+        self.assertEqual(run.returncode, FAILED)
+
+    def test_an_edited_plan_runs_and_a_foreign_one_is_refused(self):
+        ebb_json("plan", GPT, *WIDER, "--budget", "1GiB", "--write", self.file)
+        with open(self.file) as file:
+            plan = json.load(file)
+        self.assertEqual(plan["segments"], [])
+        none = ebb_json("compare", GPT, *WIDER, "--vary", "memory.checkpoint=none")["runs"][0]
+        plan["segments"] = [{"blocks": [0, 2], "inside": [{"blocks": [0, 1], "inside": [{"blocks": [1, 1]}]}]}]
+        plan["recompute"] = [{"blocks": [3, 3], "ops": ["gelu"]}]
+        with open(self.file, "w") as file:
+            json.dump(plan, file)
+        run = ebb_json("compare", GPT, *WIDER, "--vary", "memory.checkpoint=plan:" + self.file)["runs"][0]
+        self.assertEqual(run["gradients_sha256"], none["gradients_sha256"])
+        self.assertEqual(run["peak_allocated_bytes"], run["predicted_peak_allocated_bytes"])
+        self.assertGreater(run["recomputed_ops"], 0)
+        for change in ("model.dropout=0.5", "train.batch=8", "train.accumulate=2", "train.precision=f64"):
+            foreign = ebb("train", GPT, *WIDER, "--set", change, "--set", "memory.checkpoint=plan:" + self.file)
+            self.assertEqual(foreign.returncode, USAGE)
+            self.assertIn("another config", foreign.stderr)
+        same = ebb("train", GPT, *WIDER, "--set", "train.steps=1", "--set", "model.dropout=0.0", "--set",
+                   "memory.checkpoint=plan:" + self.file)
+        self.assertEqual(same.returncode, DONE, same.stderr)
+
+    def test_wrong_usage_is_2(self):
+        for arguments, words in ((["plan", GPT], "--budget"), (["plan", GPT, "--budget", "much"], "--budget"),
+                                 (["plan", GPT, "--budget", "1GiB", "--frontier"], "--frontier"),
+                                 (["plan", GPT, "--frontier", "--write", "x"], "--write"),
+                                 (["max-batch", GPT], "--limit"), (["max-batch", GPT, "--limit", "x"], "--limit"),
+                                 (["info", GPT], "--calibrate"),
+                                 (["train", GPT, "--set", "memory.checkpoint=budget:x"], "budget:SIZE"),
+                                 (["train", GPT, "--set", "memory.checkpoint=plan:/nonexistent"], "nonexistent")):
+            done = ebb(*arguments)
+            self.assertEqual(done.returncode, USAGE, arguments)
+            self.assertIn(words, done.stderr)
+
+
+class MaxBatch(unittest.TestCase):
+    def test_it_fits_and_the_next_does_not(self):
+        found = ebb_json("max-batch", GPT, *WIDER, "--limit", "64MiB")
+        self.assertEqual(set(found), {"schema", "batch", "peak_reserved_bytes", "next_batch_peak_reserved_bytes"})
+        self.assertLessEqual(found["peak_reserved_bytes"], 64 << 20)
+        self.assertGreater(found["next_batch_peak_reserved_bytes"], 64 << 20)
+        estimate = ebb_json("estimate", GPT, *WIDER, "--set", f"train.batch={found['batch']}")
+        self.assertEqual(estimate["peak_reserved_bytes"], found["peak_reserved_bytes"])
+        self.assertEqual(ebb("max-batch", GPT, "--limit", "10KiB").returncode, FAILED)
+
+
+class Calibration(unittest.TestCase):
+    def test_it_is_written_and_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cache = {"EBB_CALIBRATION": "", "XDG_CACHE_HOME": folder}
+            told = ebb_json("info", "--calibrate", env=cache)
+            path = os.path.join(folder, "ebb", "calibration.json")
+            self.assertEqual(told["calibration"], path)
+            with open(path) as file:
+                rates = json.load(file)
+            self.assertGreater(rates["gemm_gflops"], 0)
+            self.assertIn("linear", rates["ops"])
+            before = ebb_json("plan", GPT, *WIDER, "--frontier", env=cache)["points"]
+            self.assertEqual(before[0]["predicted_overhead"], 0)
+            with open(path, "w") as file:
+                file.write('{"schema": 1, "ops": {"linear": "fast"}}')
+            bad = ebb("plan", GPT, "--frontier", env=cache)
+            self.assertEqual(bad.returncode, FAILED)
+            self.assertIn("ops.linear", bad.stderr)
+
+
+unittest.main()

@@ -1,0 +1,284 @@
+/* Plans: peaks as predicted, to the byte, never above the budget; gradients as without checkpointing, bit for
+ * bit; the frontier goes down; larger budgets are never slower. */
+#include <ebb/plan.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/plan.h"
+#include "core/rng.h"
+#include "support/training.h"
+
+static const char gpt[] =
+    "{\"seed\":3,\"model\":{\"type\":\"gpt\",\"layers\":7,\"heads\":2,\"width\":32,\"context\":32,"
+    "\"vocab\":64,\"dropout\":0.1},"
+    "\"data\":{\"type\":\"synthetic\",\"kind\":\"tokens\",\"items\":21,\"eval_items\":5,\"seed\":1},"
+    "\"train\":{\"steps\":3,\"batch\":16,\"clip_norm\":1.0,\"eval_every\":3,"
+    "\"optimizer\":{\"type\":\"adamw\",\"lr\":3e-3,\"weight_decay\":0.1}}}";
+
+static const char llama[] =
+    "{\"seed\":5,\"model\":{\"type\":\"gpt\",\"layers\":5,\"heads\":4,\"kv_heads\":2,\"width\":32,"
+    "\"ffn_width\":96,\"context\":16,\"vocab\":30,\"norm\":\"rmsnorm\",\"activation\":\"swiglu\","
+    "\"position\":\"rope\",\"bias\":false,\"tie_embeddings\":false,\"frozen\":[\"blocks.0.*\"]},"
+    "\"data\":{\"type\":\"synthetic\",\"kind\":\"tokens\",\"items\":64,\"eval_items\":0,\"seed\":1},"
+    "\"train\":{\"steps\":2,\"batch\":16,\"accumulate\":2,\"optimizer\":{\"type\":\"adamw\",\"lr\":3e-3}}}";
+
+static const char mlp[] =
+    "{\"seed\":7,\"model\":{\"type\":\"mlp\",\"input\":12,\"hidden\":[80,20,125,90,60,200,40],\"output\":6,"
+    "\"activation\":\"gelu_erf\",\"dropout\":0.2},"
+    "\"data\":{\"type\":\"synthetic\",\"kind\":\"samples\",\"items\":1500,\"eval_items\":9,\"seed\":1},"
+    "\"train\":{\"steps\":3,\"batch\":700,\"optimizer\":{\"type\":\"sgd\",\"lr\":0.1,\"momentum\":0.9}}}";
+
+static const char *const texts[] = { gpt, llama, mlp };
+enum { N_TEXTS = sizeof(texts) / sizeof(texts[0]), MAX_POINTS = 48 };
+
+static const char *const no_sets[4] = { NULL };
+
+/* The config under a plan, by way of its file. */
+static ebb_train_result train_under(const char *text, const ebb_plan *plan)
+{
+    temp_folder folder = temp_folder_make();
+    char set[320];
+    check_ok(ebb_plan_save(plan, temp_path(&folder, "plan.json")));
+    snprintf(set, sizeof(set), "memory.checkpoint=plan:%s", temp_path(&folder, "plan.json"));
+    ebb_config *config = config_of(text, (const char *const[4]){ set });
+    ebb_train_result result = train_config(config, 2, NULL);
+    ebb_config_free(config);
+    temp_folder_remove(&folder);
+    return result;
+}
+
+static void check_measured(const char *text, const ebb_plan *plan, const char *sha256)
+{
+    ebb_plan_info info = ebb_plan_info_get(plan);
+    ebb_train_result r = train_under(text, plan);
+    cr_assert_eq(r.memory.peak_allocated_bytes, info.peak_allocated_bytes);
+    cr_assert_eq(r.memory.peak_reserved_bytes, info.peak_reserved_bytes);
+    cr_assert_str_eq(r.gradients_sha256, sha256);
+    cr_assert_float_eq(r.recompute_flops, info.recompute_flops, 1);
+}
+
+Test(planner, the_frontier_goes_down_and_is_what_runs_measure)
+{
+    for (int t = 0; t < N_TEXTS; t++) {
+        ebb_plan *plans[MAX_POINTS];
+        int n = 0;
+        ebb_train_options options = train_options(2);
+        ebb_config *config = config_of(texts[t], no_sets);
+        ebb_train_result none = train_config(config, 2, NULL);
+        check_ok(ebb_plan_frontier(plans, MAX_POINTS, &n, config, &options, true));
+        cr_assert_geq(n, 5, "config %d: %d points", t, n);
+        for (int i = 0; i < n; i++) {
+            ebb_plan_info info = ebb_plan_info_get(plans[i]);
+            if (i > 0) {
+                ebb_plan_info before = ebb_plan_info_get(plans[i - 1]);
+                cr_assert_lt(info.peak_allocated_bytes, before.peak_allocated_bytes);
+                cr_assert_gt(info.overhead, before.overhead);
+            } else {
+                cr_assert_eq(info.peak_allocated_bytes, none.memory.peak_allocated_bytes);
+                cr_assert_eq(info.overhead, 0);
+            }
+            check_measured(texts[t], plans[i], none.gradients_sha256);
+        }
+        for (int i = 0; i < n; i++) ebb_plan_free(plans[i]);
+        ebb_config_free(config);
+    }
+    check_no_live_blocks();
+}
+
+/* 25 budgets between the smallest and all: within it, as predicted, never slower with more. */
+Test(planner, budgets_are_kept)
+{
+    for (int t = 0; t < N_TEXTS; t++) {
+        ebb_plan *plans[MAX_POINTS];
+        int n = 0;
+        ebb_train_options options = train_options(2);
+        ebb_config *config = config_of(texts[t], no_sets);
+        ebb_train_result none = train_config(config, 2, NULL);
+        check_ok(ebb_plan_frontier(plans, MAX_POINTS, &n, config, &options, true));
+        size_t least = ebb_plan_info_get(plans[n - 1]).peak_allocated_bytes;
+        for (int i = 0; i < n; i++) ebb_plan_free(plans[i]);
+        double before = 1e9;
+        for (int i = 0; i < 25; i++) {
+            size_t budget = least + (none.memory.peak_allocated_bytes - least) * (size_t)i / 24;
+            ebb_plan *plan = NULL;
+            check_ok(ebb_plan_make(&plan, config, &options, budget, true));
+            ebb_plan_info info = ebb_plan_info_get(plan);
+            cr_assert_leq(info.peak_allocated_bytes, budget);
+            cr_assert_leq(info.overhead, before + 1e-9, "config %d, budget %d: %g after %g", t, i, info.overhead, before);
+            before = info.overhead;
+            if (i % 3 == 0) check_measured(texts[t], plan, none.gradients_sha256);
+            ebb_plan_free(plan);
+        }
+        cr_assert_eq(before, 0);
+        ebb_config_free(config);
+    }
+    check_no_live_blocks();
+}
+
+static double recompute_of_uniform(const ebb_config *config, const char *set, size_t *peak)
+{
+    ebb_config *uniform = NULL;
+    ebb_train_result r;
+    ebb_train_options options = train_options(2);
+    check_ok(ebb_config_copy(&uniform, config, &set, 1));
+    check_ok(ebb_estimate(&r, uniform, &options));
+    ebb_config_free(uniform);
+    *peak = r.memory.peak_allocated_bytes;
+    return r.recompute_flops;
+}
+
+Test(planner, uniform_segments_are_never_better)
+{
+    ebb_config *config = config_of(gpt, no_sets);
+    ebb_train_options options = train_options(2);
+    for (int k = 0; k <= 7; k++) {
+        char set[64];
+        size_t peak = 0;
+        ebb_plan *plan = NULL;
+        if (k == 0) snprintf(set, sizeof(set), "memory.checkpoint=sqrt");
+        else snprintf(set, sizeof(set), "memory.checkpoint=every:%d", k);
+        double flops = recompute_of_uniform(config, set, &peak);
+        check_ok(ebb_plan_make(&plan, config, &options, peak, true));
+        cr_assert_leq(ebb_plan_info_get(plan).recompute_flops, flops * 1.0001, "%s", set);
+        ebb_plan_free(plan);
+    }
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
+
+Test(planner, a_budget_in_a_config_trains_within_it)
+{
+    ebb_config *config = config_of(gpt, no_sets);
+    ebb_train_result none = train_config(config, 2, NULL), predicted;
+    ebb_config_free(config);
+    char set[64];
+    snprintf(set, sizeof(set), "memory.checkpoint=budget:%zu", none.memory.peak_reserved_bytes - (1u << 20));
+    config = config_of(gpt, (const char *const[4]){ set });
+    ebb_train_options options = train_options(2);
+    check_ok(ebb_estimate(&predicted, config, &options));
+    ebb_train_result r = train_config(config, 2, NULL);
+    cr_assert_lt(r.memory.peak_reserved_bytes, none.memory.peak_reserved_bytes);
+    cr_assert_eq(r.memory.peak_reserved_bytes, predicted.memory.peak_reserved_bytes);
+    cr_assert_str_eq(r.gradients_sha256, none.gradients_sha256);
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
+
+Test(planner, what_nothing_fits_is_told_with_the_smallest_that_does)
+{
+    ebb_config *config = config_of(gpt, no_sets);
+    ebb_train_options options = train_options(2);
+    ebb_plan *plan = NULL;
+    check_fails(ebb_plan_make(&plan, config, &options, 100000, true), EBB_EBUDGET);
+    cr_assert_null(plan);
+    const char *at = strstr(ebb_message(), "(");
+    cr_assert_not_null(at);
+    size_t needed = (size_t)strtoull(at + 1, NULL, 10);
+    check_ok(ebb_plan_make(&plan, config, &options, needed, true));
+    cr_assert_eq(ebb_plan_info_get(plan).peak_allocated_bytes, needed);
+    ebb_plan_free(plan);
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
+
+Test(planner, failing_allocations_are_told_and_leak_nothing)
+{
+    ebb_config *config = config_of(gpt, (const char *const[4]){ "model.layers=2" });
+    ebb_train_options options = train_options(2);
+    int64_t live = ebb_host_live_blocks();
+    for (uint64_t n = 1;; n += 1 + n / 7) {
+        ebb_plan *plan = NULL;
+        ebb_fault_arm(n);
+        ebb_status st = ebb_plan_make(&plan, config, &options, (size_t)6 << 20, true);
+        bool fired = ebb_fault_fired();
+        ebb_fault_arm(0);
+        cr_assert_eq(st, fired ? EBB_ENOMEM : EBB_OK, "allocation %llu: %s", (unsigned long long)n, ebb_message());
+        ebb_plan_free(plan);
+        cr_assert_eq(ebb_host_live_blocks(), live, "allocation %llu leaks", (unsigned long long)n);
+        if (!fired) break;
+    }
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
+
+/* ---- any plan, not only good ones --------------------------------------------------------------- */
+
+typedef struct dice { uint64_t counter; uint32_t seed; } dice;
+
+static uint32_t draw(dice *d, uint32_t below)
+{
+    uint32_t words[4];
+    ebb__philox(d->seed, d->counter++, words);
+    return words[0] % below;
+}
+
+static void draw_segments(ebb_plan *plan, dice *d, int first, int last, bool whole)
+{
+    while (first <= last) {
+        int end = first + (int)draw(d, (uint32_t)(last - first + 1));
+        if (draw(d, 3) && !(whole && end - first == last - first)) {
+            plan->segments[plan->n_segments++] = (ebb_block_range){ first, end };
+            draw_segments(plan, d, first, end, true);
+        }
+        whole = false;
+        first = end + 1;
+    }
+}
+
+Test(planner, any_nesting_with_any_recipes_gives_the_same_bits)
+{
+    static const char *const ops[] = { "gelu", "layernorm", "linear", "attention_packed", "add",
+                                       "dropout", "swiglu", "rmsnorm", "rope" };
+    for (int t = 0; t < N_TEXTS; t++) {
+        ebb_train_options options = train_options(2);
+        ebb_config *config = config_of(texts[t], no_sets);
+        ebb_train_result none = train_config(config, 2, NULL);
+        ebb_plan *plan = NULL;
+        check_ok(ebb_plan_make(&plan, config, &options, SIZE_MAX, true));
+        for (uint32_t seed = 0; seed < 12; seed++) {
+            dice d = { 0, seed };
+            plan->n_segments = 0;
+            draw_segments(plan, &d, 0, plan->n_blocks - 1, false);
+            for (int b = 0; b < plan->n_blocks; b++) {
+                plan->ops[b] = 0;
+                for (int k = 0; k < 9; k++)
+                    if (draw(&d, 3) == 0) plan->ops[b] |= ebb__plan_op(plan, ebb_op_find(ops[k]));
+            }
+            ebb_train_result r = train_under(texts[t], plan);
+            cr_assert_str_eq(r.gradients_sha256, none.gradients_sha256, "config %d, seed %u", t, seed);
+        }
+        ebb_plan_free(plan);
+        ebb_config_free(config);
+    }
+    check_no_live_blocks();
+}
+
+/* ---- the largest batch --------------------------------------------------------------------------- */
+
+Test(planner, the_largest_batch_fits_and_the_next_does_not)
+{
+    ebb_config *config = config_of(gpt, no_sets);
+    ebb_train_options options = train_options(2);
+    ebb_max_batch_result r;
+    size_t limit = (size_t)24 << 20;
+    check_ok(ebb_max_batch(&r, config, &options, limit));
+    cr_assert_geq(r.batch, 2);
+    cr_assert_leq(r.peak_reserved_bytes, limit);
+    cr_assert_gt(r.next_batch_peak_reserved_bytes, limit);
+    for (int more = 0; more < 2; more++) {
+        char set[48];
+        const char *sets[] = { set };
+        ebb_config *one = NULL;
+        ebb_train_result e;
+        snprintf(set, sizeof(set), "train.batch=%lld", (long long)r.batch + more);
+        check_ok(ebb_config_copy(&one, config, sets, 1));
+        check_ok(ebb_estimate(&e, one, &options));
+        cr_assert_eq(e.memory.peak_reserved_bytes, more ? r.next_batch_peak_reserved_bytes : r.peak_reserved_bytes);
+        ebb_config_free(one);
+    }
+    check_fails(ebb_max_batch(&r, config, &options, 1000), EBB_EBUDGET);
+    cr_assert_eq(r.batch, 0);
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
