@@ -66,7 +66,8 @@ function checkPointing(run) {
     return text;
 }
 
-// Buttons, and dragging over the middle third of the first timeline.
+// Buttons, and dragging over the middle third of the first timeline; over events, since a step that the system
+// held up may have none in the middle third of its time.
 function checkControls() {
     const chart = RUNS[0].chart, rect = chart.box.getBoundingClientRect(), found = {};
     const click = id => document.getElementById(id).click();
@@ -77,12 +78,15 @@ function checkControls() {
     found.plays = player.timer !== null && document.getElementById('play').textContent === 'Pause';
     click('play');
     found.stops = player.timer === null;
+    const shown = axis;
+    document.querySelector('input[name=axis][value=events]').click();
     for (const [type, at] of [['pointerdown', 1 / 3], ['pointermove', 1 / 2], ['pointerup', 2 / 3]])
         chart.box.dispatchEvent(new PointerEvent(type, { clientX: rect.left + at * rect.width, clientY: rect.top + rect.height / 2,
                                                          pointerType: 'mouse', button: 0 }));
     found.zoomed = RUNS[0].view ? (RUNS[0].view[1] - RUNS[0].view[0]) / RUNS[0].n : 1;
     click('whole');
     found.whole = RUNS[0].view === null;
+    document.querySelector(`input[name=axis][value=${shown}]`).click();
     return found;
 }
 
