@@ -39,7 +39,7 @@ def main():
         path = os.path.join(folder, "gpt12.json")
         with open(path, "w") as f:
             json.dump(CONFIG, f)
-        rounds = [{mode: train(args, path, mode) for mode in MODES} for _ in range(args.rounds)]
+        rounds = [{mode: train(args, path, mode) for mode in MODES[::-1 if i % 2 else 1]} for i in range(args.rounds)]
     saved = lambda r: r["memory"]["activations"] + r["memory"]["recomputed"]
     none = rounds[0]["none"]
     out = {"bench": "checkpoint", "threads": args.threads, "runs": []}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A whole training step against PyTorch eager, in one run; prints one JSON object.
 
-  step.py --ebb PROGRAM --sgemm PROGRAM [--peer peer_torch.py --python PYTHON] [--rounds 3] [--threads 2]
+  step.py --ebb PROGRAM --sgemm PROGRAM [--peer peer_torch.py --python PYTHON] [--rounds 4] [--threads 2]
 
 PYTHON is one that has torch and numpy; without it (or without the peer) ebb alone is measured. Both
 sides run in turn, so that a noisy machine hurts both; each figure is the median over all rounds, and
@@ -11,6 +11,7 @@ rate, measured in the same rounds.
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def run(command):
 class Bench:
     def __init__(self, args):
         self.args = args
-        self.torch = args.peer and args.python and os.path.exists(args.peer) and subprocess.run(
+        self.torch = os.path.exists(args.peer) and shutil.which(args.python) and subprocess.run(
             [args.python, "-c", "import torch, numpy"], capture_output=True).returncode == 0
 
     def ebb(self, config, extra=()):
@@ -52,12 +53,13 @@ class Bench:
         return run([self.args.sgemm, str(self.args.threads)])["gflops"]
 
     def race(self, config, steps, variants):
-        """Rounds of ebb (each variant), torch and sgemm in turn."""
+        """Rounds of ebb (each variant), torch and sgemm in turn; every other round in reverse order, since a
+        processor that has rested is faster for a while."""
         rounds = []
-        for _ in range(self.args.rounds):
+        for i in range(self.args.rounds):
             r = {"sgemm": self.sgemm()}
-            for name, extra in variants.items():
-                r[name] = self.ebb(config, extra)
+            for name in list(variants)[::-1 if i % 2 else 1]:
+                r[name] = self.ebb(config, variants[name])
             if self.torch:
                 r["torch"] = self.peer(config, steps)
             rounds.append(r)
@@ -91,7 +93,7 @@ def main():
     a.add_argument("--peer", default=os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                                   "../../shared/tools/peer_torch.py"))
     a.add_argument("--python", default=os.environ.get("EBB_TORCH_PYTHON", sys.executable))
-    a.add_argument("--rounds", type=int, default=3)
+    a.add_argument("--rounds", type=int, default=4)
     a.add_argument("--threads", type=int, default=2)
     bench = Bench(a.parse_args())
     with tempfile.TemporaryDirectory() as folder:
