@@ -152,9 +152,10 @@ static ebb_status make_tensors(slot *s, const ebb_loader *l)
     const ebb_dataset_info *info = &l->data->info;
     int64_t dims[2] = { l->options.batch, info->width };
     int64_t last = l->n_items % l->options.batch;
-    EBB__TRY(ebb_empty(&s->inputs, l->ctx, info->tokens ? EBB_I32 : l->options.dtype, 2, dims));
+    /* Zeros rather than empty: what is reserved is resident from the start, also in a ring used late. */
+    EBB__TRY(ebb_zeros(&s->inputs, l->ctx, info->tokens ? EBB_I32 : l->options.dtype, 2, dims));
     ebb_tensor_set_category(s->inputs, EBB_CAT_INPUT);
-    EBB__TRY(ebb_empty(&s->targets, l->ctx, EBB_I32, info->tokens ? 2 : 1, dims));
+    EBB__TRY(ebb_zeros(&s->targets, l->ctx, EBB_I32, info->tokens ? 2 : 1, dims));
     ebb_tensor_set_category(s->targets, EBB_CAT_INPUT);
     if (last) {
         EBB__TRY(first_rows(&s->part_inputs, s->inputs, last));
