@@ -47,8 +47,6 @@ typedef struct ebb_train_options {
     /* At the end, for each name of a segment: what it promised and did. */
     void (*on_segment)(void *user, const ebb_segment_report *report);
     void *segment_user;
-    /* After each micro-batch's forward, before its backward: what is saved can be looked at. */
-    void (*on_forward)(void *user, const ebb_context *ctx);
     void (*on_progress)(void *user, const ebb_progress *progress);
     void *user;
     bool (*stop)(void *user);  /* NULL; true: no further step begins; ebb_evaluate() ends with ESTATE */

@@ -23,12 +23,13 @@ static void add_saved(void *user, const ebb_node *node, const char *slot, const 
     list->ops[i].bytes += ebb_storage_bytes(storage);
 }
 
-static void look_once(void *user, const ebb_context *ctx)
+static ebb_status look_once(void *user, ebb_context *ctx)
 {
     saved_list *list = user;
-    if (list->done) return;
+    if (list->done) return EBB_OK;
     list->done = true;
     ebb_each_saved(ctx, add_saved, list);
+    return EBB_OK;
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -99,8 +100,8 @@ static int run(const cli_args *args)
     static ebb_train_result result;
     saved_list saved = { .n = 0 };
     ebb_train_options options = cli_train_options(args);
-    options.on_forward = args->saved ? look_once : NULL;
-    options.user = &saved;
+    ebb_observer observer = { .user = &saved, .on_backward = look_once };
+    if (args->saved) options.observer = &observer;
     ebb_status st = ebb_estimate(&result, config, &options);
     status = st == EBB_OK ? report(args, &result) : cli_fail_run(args, st, config);
     if (st == EBB_OK && args->saved && !args->json)

@@ -30,7 +30,6 @@ static ebb_status micro_step(ebb__run *run, const ebb__group *group, int64_t ind
     EBB_TRY(ebb_loader_next(run->train, &inputs, &targets, &items, &counted));
     EBB_TRY(ebb_model_loss(&loss, run->model, inputs, targets, normalizer));
     ebb_loader_release(run->train);
-    if (run->options->on_forward) run->options->on_forward(run->options->user, run->ctx);
     EBB_TRY(TELL(run, on_backward));
     bool fused = run->config->train.fuse_optimizer && index == group->n - 1;
     EBB_TRY(fused ? ebb__fused_backward(run, loss, report->lr) : ebb_backward(loss));

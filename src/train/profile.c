@@ -79,7 +79,7 @@ static void add_held(void *user, const ebb__block *block)
 }
 
 /* Behind each forward; the last one's figures stay. */
-static void on_forward(void *user, const ebb_context *ctx)
+static ebb_status on_backward(void *user, ebb_context *ctx)
 {
     probe *p = user;
     ebb_memory_stats now;
@@ -88,13 +88,15 @@ static void on_forward(void *user, const ebb_context *ctx)
     for (int i = 0; i < p->n_stages; i++) p->stages[i].held = p->stages[i].backward_peak = p->stages[i].gradients = 0;
     ebb__pool_each_live(ebb__context_pool(ctx), add_held, p);
     for (int i = 0; i < p->n_stages; i++) p->base -= p->stages[i].held;
+    return EBB_OK;
 }
 
 static ebb_status run_probe(probe *p, const ebb_config *config, const ebb_train_options *options, const char *device)
 {
     memset(p->stages, 0, (size_t)p->n_stages * sizeof(*p->stages));
+    ebb_observer observer = { .user = p, .on_backward = on_backward };
     ebb_train_options o = { .struct_bytes = sizeof(o), .threads = options->threads, .steps = 1,
-                            .on_forward = on_forward, .user = p };
+                            .observer = &observer };
     p->meter.kernel = on_kernel;
     ebb_status st = ebb__run_open(&p->run, config, &o, device);
     if (st == EBB_OK) st = ebb__run_open_data(&p->run);
