@@ -20,7 +20,8 @@ typedef enum ebb_saver {
     EBB_SAVER_BF16,    /* f32, f64: rounded to bf16; relative error at most 2^-8; others are kept */
     EBB_SAVER_INT8,    /* f32, f64: 8 bits per value and a scale per block of 64; error at most 1/254 of
                           the block's largest magnitude; a block with a value that is not finite
-                          becomes NaN; others are kept */
+                          becomes NaN; others are kept.  Both keep an op's row statistics (auxiliary
+                          outputs) as they are */
     EBB_SAVER_CUSTOM,  /* the ebb_packer that is given with it */
     EBB_N_SAVERS
 } ebb_saver;

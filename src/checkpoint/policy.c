@@ -137,10 +137,17 @@ static ebb_status reserve_in(ebb__recording *r, const ebb_call *call, ebb_tensor
     return ebb__pack_reserve(&r->packs[i], call->ctx, s->packer, s->bytes, t->dtype, s);
 }
 
+/* Row statistics are few bytes, and a rounding of them is an error of the whole row. */
+static bool must_be_exact(const ebb_call *call, const ebb_packer *packer, int j)
+{
+    bool auxiliary = j >= call->n_out - call->op->n_aux;
+    return auxiliary && (packer == &ebb__bf16_packer || packer == &ebb__int8_packer);
+}
+
 static ebb_status reserve_out(ebb__recording *r, const ebb_call *call, const ebb_packer *packer, int j)
 {
     const ebb_arg *out = &call->out[j];
-    if (!will_hold_out(r, call, j)) return EBB_OK;
+    if (must_be_exact(call, packer, j) || !will_hold_out(r, call, j)) return EBB_OK;
     return ebb__pack_reserve(&r->packs[EBB_MAX_IN + j], call->ctx, packer,
                              (size_t)out->elems * ebb_dtype_bytes(out->dtype), out->dtype, NULL);
 }

@@ -57,6 +57,7 @@ const ebb__field ebb__memory_fields[] = {
     MEMORY("checkpoint", checkpoint, JSON),
     MEMORY("recompute", recompute, JSON),
     MEMORY("offload", offload, JSON),
+    MEMORY("compress", compress, JSON),
     MEMORY("limit", limit_bytes, .kind = EBB__SIZE),
     MEMORY("host_limit", host_limit_bytes, .kind = EBB__SIZE),
     MEMORY("offset_plan", offset_plan, BOOL),
@@ -184,53 +185,115 @@ static ebb_status read_checkpoint(ebb_config *config)
     return st;
 }
 
-static ebb_status check_op_name(const cJSON *item, const char *path, int i)
+/* `where`: the list's element or the object's key, for messages. */
+static ebb_status check_op_name(const char *name, const char *where)
 {
-    if (!cJSON_IsString(item)) return ebb_fail(EBB_EINVAL, "%s[%d]: expected an op's name", path, i);
-    if (ebb_op_find(item->valuestring)) return EBB_OK;
+    if (ebb_op_find(name)) return EBB_OK;
     int n = ebb_op_count();
     const char **names = ebb__calloc((size_t)n, sizeof(*names));
     if (!names) return EBB_ENOMEM;
     for (int o = 0; o < n; o++) names[o] = ebb_op_at(o)->name;
-    const char *near = ebb__nearest(item->valuestring, names, n);
+    const char *near = ebb__nearest(name, names, n);
     ebb__free(names);
-    return ebb_fail(EBB_EINVAL, "%s[%d]: no op \"%.40s\"%s%s%s", path, i, item->valuestring,
-                    near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    return ebb_fail(EBB_EINVAL, "%s: no op \"%.40s\"%s%s%s", where, name, near ? "; did you mean \"" : "",
+                    near ? near : "", near ? "\"?" : "");
 }
 
-/* A list of op names, borrowed from `list`.  `allowed` says what else the key takes. */
-static ebb_status read_ops(const char ***ops, int *n_ops, const cJSON *list, const char *path,
-                           const char *allowed)
+/* An op's name in a list; what it is said to be is borrowed from `item`. */
+static ebb_status read_op(const char **name, const cJSON *item, const char *path, int i)
 {
-    if (!cJSON_IsArray(list))
-        return ebb_fail(EBB_EINVAL, "%s: expected %sa list of op names, such as [\"gelu\"]", path, allowed);
-    *ops = ebb__calloc((size_t)cJSON_GetArraySize(list), sizeof(**ops));
-    if (!*ops) return EBB_ENOMEM;
-    for (const cJSON *item = list->child; item; item = item->next) {
-        EBB_TRY(check_op_name(item, path, *n_ops));
-        (*ops)[(*n_ops)++] = item->valuestring;
-    }
+    char where[64];
+    snprintf(where, sizeof(where), "%s[%d]", path, i);
+    if (!cJSON_IsString(item)) return ebb_fail(EBB_EINVAL, "%s: expected an op's name", where);
+    EBB_TRY(check_op_name(item->valuestring, where));
+    *name = item->valuestring;
     return EBB_OK;
 }
 
 static ebb_status read_recompute(ebb_config *config)
 {
     const cJSON *list = config->memory.recompute;
-    return list ? read_ops(&config->recompute, &config->n_recompute, list, "memory.recompute", "") : EBB_OK;
+    if (!list) return EBB_OK;
+    if (!cJSON_IsArray(list))
+        return ebb_fail(EBB_EINVAL, "memory.recompute: expected a list of op names, such as [\"gelu\"]");
+    config->recompute = ebb__calloc((size_t)cJSON_GetArraySize(list), sizeof(*config->recompute));
+    if (!config->recompute) return EBB_ENOMEM;
+    for (const cJSON *item = list->child; item; item = item->next, config->n_recompute++)
+        EBB_TRY(read_op(&config->recompute[config->n_recompute], item, "memory.recompute", config->n_recompute));
+    return EBB_OK;
+}
+
+/* ---- offload and compress: a saver per op ------------------------------------------------- */
+
+/* memory.offload is read first, so an op that is there already is offloaded.  The same op twice in
+ * one list means what it says once. */
+static ebb_status add_saver(ebb_config *config, const char *op, ebb_saver saver, const char *where)
+{
+    for (int i = 0; i < config->n_savers; i++) {
+        const ebb__config_saver *known = &config->savers[i];
+        if (strcmp(known->op, op) != 0) continue;
+        if (known->saver == saver) return EBB_OK;
+        return ebb_fail(EBB_EINVAL, "%s: memory.offload already says how the outputs of %s%s%s are kept", where,
+                        *op == '*' ? "all ops" : "\"", *op == '*' ? "" : op, *op == '*' ? "" : "\"");
+    }
+    config->savers[config->n_savers++] = (ebb__config_saver){ op, saver };
+    return EBB_OK;
 }
 
 static ebb_status read_offload(ebb_config *config)
 {
     const cJSON *value = config->memory.offload;
-    bool all = cJSON_IsString(value) && strcmp(value->valuestring, "all") == 0;
-    if (!value || (cJSON_IsString(value) && strcmp(value->valuestring, "none") == 0)) return EBB_OK;
-    if (!all)
-        return read_ops(&config->offload, &config->n_offload, value, "memory.offload",
-                        "\"none\", \"all\" or ");
-    config->offload = ebb__calloc(1, sizeof(*config->offload));
-    if (!config->offload) return EBB_ENOMEM;
-    config->offload[config->n_offload++] = "*";
+    const char *word = cJSON_GetStringValue(value), *op = NULL;
+    if (!value || (word && strcmp(word, "none") == 0)) return EBB_OK;
+    if (word && strcmp(word, "all") == 0) return add_saver(config, "*", EBB_SAVER_OFFLOAD, "memory.offload");
+    if (!cJSON_IsArray(value))
+        return ebb_fail(EBB_EINVAL, "memory.offload: expected \"none\", \"all\" or a list of op names, such as [\"gelu\"]");
+    int i = 0;
+    for (const cJSON *item = value->child; item; item = item->next, i++) {
+        EBB_TRY(read_op(&op, item, "memory.offload", i));
+        EBB_TRY(add_saver(config, op, EBB_SAVER_OFFLOAD, "memory.offload"));
+    }
     return EBB_OK;
+}
+
+/* EBB_SAVER_KEEP for any other word. */
+static ebb_saver rounding_saver(const cJSON *value)
+{
+    const char *word = cJSON_GetStringValue(value);
+    if (word && strcmp(word, "bf16") == 0) return EBB_SAVER_BF16;
+    return word && strcmp(word, "int8") == 0 ? EBB_SAVER_INT8 : EBB_SAVER_KEEP;
+}
+
+static ebb_status read_compress(ebb_config *config)
+{
+    const cJSON *value = config->memory.compress;
+    const char *word = cJSON_GetStringValue(value);
+    if (!value || (word && strcmp(word, "none") == 0)) return EBB_OK;
+    config->rounds = true;
+    if (rounding_saver(value) != EBB_SAVER_KEEP)
+        return add_saver(config, "*", rounding_saver(value), "memory.compress");
+    if (!cJSON_IsObject(value))
+        return ebb_fail(EBB_EINVAL, "memory.compress: expected \"none\", \"bf16\", \"int8\" or an object that says it per "
+                        "op, such as {\"gelu\": \"int8\"}");
+    config->rounds = value->child != NULL;
+    for (const cJSON *item = value->child; item; item = item->next) {
+        char where[128];
+        snprintf(where, sizeof(where), "memory.compress.%.100s", item->string);
+        EBB_TRY(check_op_name(item->string, where));
+        if (rounding_saver(item) == EBB_SAVER_KEEP)
+            return ebb_fail(EBB_EINVAL, "%s: expected \"bf16\" or \"int8\"", where);
+        EBB_TRY(add_saver(config, item->string, rounding_saver(item), where));
+    }
+    return EBB_OK;
+}
+
+static ebb_status read_savers(ebb_config *config)
+{
+    int most = cJSON_GetArraySize(config->memory.offload) + cJSON_GetArraySize(config->memory.compress) + 2;
+    config->savers = ebb__calloc((size_t)most, sizeof(*config->savers));
+    if (!config->savers) return EBB_ENOMEM;
+    EBB_TRY(read_offload(config));
+    return read_compress(config);
 }
 
 static ebb_status read_allocator(ebb__memory_keys *c)
@@ -251,7 +314,7 @@ static ebb_status read_memory(ebb_config *config)
                                ebb__n_memory_fields));
     EBB_TRY(read_allocator(&config->memory));
     EBB_TRY(read_checkpoint(config));
-    EBB_TRY(read_offload(config));
+    EBB_TRY(read_savers(config));
     return read_recompute(config);
 }
 
@@ -395,6 +458,6 @@ void ebb_config_free(ebb_config *config)
     ebb__free(config->ranges);
     ebb_plan_free(config->own_plan);
     ebb__free(config->recompute);
-    ebb__free(config->offload);
+    ebb__free(config->savers);
     ebb__free(config);
 }

@@ -18,7 +18,7 @@ typedef struct ebb__train_keys {
 } ebb__train_keys;
 
 typedef struct ebb__memory_keys {
-    const cJSON *checkpoint, *recompute, *offload, *allocator;
+    const cJSON *checkpoint, *recompute, *offload, *compress, *allocator;
     size_t limit_bytes, host_limit_bytes; /* 0: none */
     bool offset_plan;
     char allocator_conf[512];         /* allocator as "key:value,..." */
@@ -30,6 +30,12 @@ typedef struct ebb__top_keys {
     int64_t seed;
     const cJSON *model, *data, *train, *memory;
 } ebb__top_keys;
+
+/* What memory.offload and memory.compress say of an op. */
+typedef struct ebb__config_saver {
+    const char *op; /* borrowed from root; "*": all that nothing else is said of */
+    ebb_saver saver;
+} ebb__config_saver;
 
 struct ebb_config {
     cJSON *root;                  /* as written, with sets and data paths applied */
@@ -49,8 +55,9 @@ struct ebb_config {
     size_t budget_bytes;     /* "budget:SIZE": a plan is made when a run opens; 0: none */
     const char **recompute; /* op names, borrowed from root */
     int n_recompute;
-    const char **offload; /* likewise; one "*" for all */
-    int n_offload;
+    ebb__config_saver *savers; /* no op twice */
+    int n_savers;
+    bool rounds;               /* one of them does */
 };
 
 /* From text, for configs that the library brings along.  Errors: as ebb_config_load(). */

@@ -77,6 +77,7 @@ static ebb_status fill_memory(cJSON *root, const ebb_config *config)
     EBB_TRY(add_text(memory, "checkpoint", "none"));
     EBB_TRY(ebb__fields_add(memory, "recompute", cJSON_CreateArray()));
     EBB_TRY(add_text(memory, "offload", "none"));
+    EBB_TRY(add_text(memory, "compress", "none"));
     return ebb__fields_add(memory, "allocator", cJSON_CreateObject());
 }
 

@@ -57,6 +57,9 @@ typedef enum pool_use { POOL_PLAIN, POOL_RECORDED, POOL_PLANNED } pool_use;
 static ebb_status open_context(ebb__run *run, const char *device, pool_use use)
 {
     bool dry = device && strncmp(device, "dry:", 4) == 0;
+    if (run->options->check_recompute && run->config->rounds)
+        return ebb_fail(EBB_EINVAL, "memory.compress: it rounds what a recompute starts from, so its bits are not those of "
+                        "forward, and checking recomputes would only find that; check them with memory.compress none");
     size_t limit = run->config->memory.limit_bytes, host_limit = run->config->memory.host_limit_bytes;
     if (limit == 0 && !dry) limit = ebb__host_available_bytes();
     if (host_limit == 0 && !dry) host_limit = ebb__host_available_bytes();
@@ -75,8 +78,8 @@ static ebb_status open_context(ebb__run *run, const char *device, pool_use use)
     if (use == POOL_RECORDED) o.memory_limit_bytes = 0;
     EBB_TRY(ebb_context_new(&run->ctx, &o));
     run->dry = ebb_context_is_dry(run->ctx);
-    for (int i = 0; i < run->config->n_offload; i++)
-        EBB_TRY(ebb_op_saver(run->ctx, run->config->offload[i], EBB_SAVER_OFFLOAD, NULL));
+    for (int i = 0; i < run->config->n_savers; i++)
+        EBB_TRY(ebb_op_saver(run->ctx, run->config->savers[i].op, run->config->savers[i].saver, NULL));
     return ebb_recompute_ops(run->ctx, run->config->recompute, run->config->n_recompute);
 }
 

@@ -73,9 +73,12 @@ void drawn_config_make(drawn_config *out, uint64_t seed)
         "\"workers\":%d,\"prefetch\":%d},", tokens ? "tokens" : "samples", items,
         draw_int(d, 3) ? draw_int(d, 3 * batch) : 0, draw_int(d, 3), draw_int(d, 4));
     add_train(out, d, tokens, batch, accumulate);
-    add(out, "\"memory\":{\"checkpoint\":%s,\"recompute\":%s,\"offload\":%s}}",
+    const char *offload = PICK(d, "\"none\"", "\"none\"", "\"all\"", "[\"linear\",\"add\",\"attention_packed\",\"relu\"]");
+    bool all = strcmp(offload, "\"all\"") == 0;
+    add(out, "\"memory\":{\"checkpoint\":%s,\"recompute\":%s,\"offload\":%s,\"compress\":%s}}",
         PICK(d, "\"none\"", "\"every:1\"", "\"every:2\"", "\"sqrt\"", "[[0,0]]"),
         PICK(d, "[]", "[\"gelu\",\"layernorm\"]",
              "[\"gelu\",\"relu\",\"silu\",\"tanh\",\"sigmoid\",\"swiglu\",\"rmsnorm\",\"add\",\"dropout\"]"),
-        PICK(d, "\"none\"", "\"none\"", "\"all\"", "[\"linear\",\"add\",\"attention_packed\",\"relu\"]"));
+        offload, PICK(d, "\"none\"", "\"none\"", all ? "\"none\"" : "\"int8\"",
+                      "{\"gelu\":\"int8\",\"layernorm\":\"bf16\",\"rmsnorm\":\"int8\"}"));
 }

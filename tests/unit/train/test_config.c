@@ -54,6 +54,32 @@ Test(config, offload_takes_none_all_or_a_list_of_ops)
     check_refused(SMALL_MLP, "memory.host_limit=-1", EBB_EINVAL, "memory.host_limit");
 }
 
+Test(config, compress_takes_a_word_or_one_per_op)
+{
+    check_refused(SMALL_MLP, "memory.compress=fp8", EBB_EINVAL, "memory.compress: expected \"none\", \"bf16\", \"int8\" or");
+    check_refused(SMALL_MLP, "memory.compress=[\"gelu\"]", EBB_EINVAL, "memory.compress: expected");
+    check_refused(SMALL_MLP, "memory.compress={\"linaer\":\"bf16\"}", EBB_EINVAL, "did you mean \"linear\"");
+    check_refused(SMALL_MLP, "memory.compress.gelu=none", EBB_EINVAL, "memory.compress.gelu: expected \"bf16\" or \"int8\"");
+}
+
+/* What is said of one op goes before what is said of all; twice the same is a mistake. */
+Test(config, offload_and_compress_may_not_both_say_it_of_an_op)
+{
+    static const char *const good[] = { "memory.offload=all memory.compress={\"gelu\":\"bf16\"}",
+                                        "memory.offload=[\"gelu\"] memory.compress=int8",
+                                        "memory.offload=[\"gelu\"] memory.compress={\"linear\":\"int8\"}" };
+    for (int i = 0; i < 3; i++) ebb_config_free(config_of(SMALL_MLP, good[i]));
+    ebb_config *all = config_of(SMALL_MLP, "memory.offload=all");
+    ebb_config *one = config_of(SMALL_MLP, "memory.offload=[\"linear\"]"), *none = NULL;
+    check_fails(ebb_config_copy(&none, all, &(const char *){ "memory.compress=bf16" }, 1), EBB_EINVAL);
+    check_message("memory.compress: memory.offload already says how the outputs of all ops are kept");
+    check_fails(ebb_config_copy(&none, one, &(const char *){ "memory.compress.linear=int8" }, 1), EBB_EINVAL);
+    check_message("memory.compress.linear: memory.offload already says how");
+    ebb_config_free(all);
+    ebb_config_free(one);
+    check_no_live_blocks();
+}
+
 Test(config, what_comes_later_says_so)
 {
     check_refused(SMALL_MLP, "train.precision=bf16", EBB_EUNSUPPORTED, "\"f64\"");

@@ -271,3 +271,65 @@ Test(input, goes_after_forward_where_the_first_layer_is_frozen)
     apart = estimated_peak(mlp, "data.prefetch=1") - estimated_peak(mlp, "data.prefetch=0");
     cr_assert(apart >= batch && apart < batch + 4096, "%zu bytes, a batch is %zu", apart, batch);
 }
+
+/* ---- savers that round ---------------------------------------------------------------------- */
+
+static size_t saved(const ebb_train_result *r) { return r->memory.by_category_at_peak[EBB_CAT_ACTIVATION]; }
+
+/* Wide rows, so that statistics and rounding to 512 bytes do not matter. */
+static const char wide_gpt[] =
+    "{\"seed\":3,\"model\":{\"type\":\"gpt\",\"layers\":3,\"heads\":2,\"width\":64,\"context\":32,\"vocab\":48},"
+    "\"data\":{\"type\":\"synthetic\",\"items\":40,\"eval_items\":4},"
+    "\"train\":{\"steps\":4,\"batch\":8,\"optimizer\":{\"type\":\"sgd\",\"lr\":0.1}}}";
+
+static ebb_train_result compressed(const char *sets)
+{
+    ebb_train_options options = default_options();
+    ebb_train_result used = train_with(wide_gpt, sets, &options), said;
+    ebb_config *config = config_of(wide_gpt, sets);
+    check_ok(ebb_estimate(&said, config, &options));
+    cr_assert_eq(said.memory.peak_allocated_bytes, used.memory.peak_allocated_bytes, "%s", sets);
+    cr_assert_eq(said.memory.peak_reserved_bytes, used.memory.peak_reserved_bytes, "%s", sets);
+    cr_assert_eq(saved(&said), saved(&used), "%s", sets);
+    ebb_config_free(config);
+    return used;
+}
+
+Test(compress, bf16_halves_what_is_saved_int8_quarters_it_and_forward_keeps_its_bits)
+{
+    ebb_train_result none = compressed(""), bf16 = compressed("memory.compress=bf16");
+    ebb_train_result int8 = compressed("memory.compress=int8"), again = compressed("memory.compress=int8");
+    cr_assert_lt(saved(&bf16), saved(&none) * 0.60, "%zu of %zu", saved(&bf16), saved(&none));
+    cr_assert_lt(saved(&int8), saved(&none) * 0.36, "%zu of %zu", saved(&int8), saved(&none));
+    cr_assert(bf16.loss_first == none.loss_first && int8.loss_first == none.loss_first, "forward is not rounded");
+    cr_assert(strcmp(bf16.gradients_sha256, none.gradients_sha256) != 0);
+    cr_assert(strcmp(int8.gradients_sha256, bf16.gradients_sha256) != 0);
+    cr_assert_str_eq(int8.gradients_sha256, again.gradients_sha256, "rounding is the same each time");
+    cr_assert_lt(fabs(bf16.loss_last - none.loss_last), 1e-3 * none.loss_last);
+    cr_assert_lt(fabs(int8.loss_last - none.loss_last), 1e-2 * none.loss_last);
+    check_no_live_blocks();
+}
+
+Test(compress, an_op_alone_saves_less_and_mixes_with_segments_recipes_and_offload)
+{
+    ebb_train_result none = compressed(""), gelu = compressed("memory.compress={\"gelu\":\"int8\"}");
+    cr_assert_lt(saved(&gelu), saved(&none));
+    ebb_train_result mixed = compressed("memory.checkpoint=[[0,1]] memory.recompute=[\"layernorm\"] "
+                                        "memory.offload=[\"attention_packed\"] memory.compress=bf16");
+    cr_assert_gt(mixed.recomputed_ops, 0);
+    cr_assert_gt(mixed.offloaded_bytes, 0);
+    cr_assert_lt(fabs(mixed.loss_last - none.loss_last), 1e-3 * none.loss_last);
+    check_no_live_blocks();
+}
+
+Test(compress, recomputes_are_not_checked_where_rounding_is_asked_for)
+{
+    ebb_config *config = config_of(SMALL_MLP, "memory.compress=bf16");
+    ebb_train_options options = default_options();
+    ebb_train_result result;
+    options.check_recompute = true;
+    check_fails(ebb_train(&result, config, &options), EBB_EINVAL);
+    check_message("memory.compress: it rounds");
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
