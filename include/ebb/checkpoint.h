@@ -90,8 +90,8 @@ EBB_API void ebb_host_memory_reset_peak(ebb_context *ctx);
 
 /* ---- what segments promised and did ------------------------------------------------------- */
 
-/* Of all segments of one name.  Bytes are of one run, the latest that ended: it ends when it is
- * recomputed first, or when its graph goes. */
+/* Of all segments of one name.  Bytes are of one run: of those that promised most, the latest that ended.  A
+ * run ends when it is recomputed first, or when its graph goes. */
 typedef struct ebb_segment_report {
     const char *name;       /* valid while the context is; "" for those without one */
     uint64_t runs;          /* ended so far */

@@ -68,6 +68,7 @@ typedef struct ebb_train_result {
     size_t outside_bytes;
     ebb_memory_stats memory;   /* peak over the run */
     ebb_memory_stats host_memory; /* of the host pool, where offloaded tensors are; never part of `memory` */
+    bool rounds;               /* memory.compress does: other gradients than without it */
     uint64_t offloaded_bytes, fetched_bytes; /* copied to it and back in one optimizer step */
     double flops, recompute_flops; /* of one optimizer step */
     uint64_t recomputed_ops;   /* of one optimizer step */

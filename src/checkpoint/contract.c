@@ -87,7 +87,7 @@ void ebb__contract_end(ebb__contract *c)
     if (!c || c->ended) return;
     ebb_segment_report *r = &c->record->report;
     c->ended = true;
-    r->runs++;
+    if (r->runs++ > 0 && c->promised_bytes < r->promised_bytes) return; /* an epoch's last, smaller batch */
     r->promised_bytes = c->promised_bytes;
     r->freed_bytes = c->freed_bytes;
     r->input_bytes = c->input_bytes;

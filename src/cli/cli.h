@@ -24,7 +24,7 @@ typedef struct cli_args {
     int n_sets;
     const char *device;
     int64_t threads;
-    bool json, quiet, help, saved, check_recompute, frontier, allocated, calibrate;
+    bool json, quiet, help, saved, check_recompute, frontier, segments, allocated, calibrate;
     /* options of some commands; NULL or 0 where not given */
     const char *out, *resume, *vary, *weights, *batch, *html, *snapshot, *perfetto, *against;
     const char *prompt, *temperature, *seed, *budget, *write, *limit;
@@ -121,13 +121,24 @@ void cli_put_host(cli_json *json, cJSON *object, const ebb_memory_stats *host);
 void cli_print_host(const ebb_memory_stats *host, FILE *file);
 void cli_print_result(const ebb_train_result *result, FILE *file);
 
-/* Warnings of segments that free nothing, on stderr: of all of them, after the run. */
-typedef struct cli_warnings {
-    int n, n_shown;
-    char text[3][400];
-} cli_warnings;
-void cli_collect_warnings(ebb_train_options *options, cli_warnings *warnings);
-void cli_print_warnings(const cli_warnings *warnings, const cli_args *args);
+/* What segments promised and did, of all of them, after the run. */
+typedef struct cli_segment {
+    char name[64];
+    ebb_segment_report report; /* but for its name */
+} cli_segment;
+typedef struct cli_segments {
+    cli_segment *all;
+    int n;
+    bool failed; /* no memory for one */
+} cli_segments;
+void cli_segments_collect(ebb_train_options *options, cli_segments *segments);
+void cli_segments_free(cli_segments *segments);
+bool cli_segments_free_nothing(const cli_segments *segments); /* one of them */
+/* Those that free nothing, and why, on stderr. */
+void cli_segments_warn(const cli_segments *segments, const cli_args *args);
+/* trained: with times and how often, which a run cut short does not have. */
+void cli_put_segments(cli_json *json, cJSON *object, const cli_segments *segments, bool trained);
+ebb_status cli_print_segments(const cli_segments *segments, bool trained);
 
 /* Shows progress on stderr where that is a terminal (or EBB_PROGRESS=1), and turns the first Ctrl-C
  * into an early, clean end.  The line outlives the run. */

@@ -10,6 +10,7 @@ typedef struct comparison {
     int n, n_done;
     cli_variant variants[CLI_MAX_VARIANTS];
     ebb_train_result measured[CLI_MAX_VARIANTS], predicted[CLI_MAX_VARIANTS];
+    cli_segments segments[CLI_MAX_VARIANTS];
 } comparison;
 
 /* ---- running ------------------------------------------------------------------------------ */
@@ -39,13 +40,12 @@ static ebb_status run_variant(comparison *c, int i, const ebb_config *config,
     if (line->file) fprintf(stderr, "%s\n", c->variants[i].set);
     options.observer = &observer;
     cli_recipes_begin(&recipes, config);
-    cli_warnings warnings;
-    cli_collect_warnings(&options, &warnings);
+    cli_segments_collect(&options, &c->segments[i]);
     st = ebb_train(&c->measured[i], config, &options);
     ebb_progress_clear(line);
     cli_recipes_end(&recipes, st == EBB_OK);
-    if (warnings.n && !c->args->quiet) fprintf(stderr, "%s:\n", c->variants[i].set);
-    cli_print_warnings(&warnings, c->args);
+    if (cli_segments_free_nothing(&c->segments[i]) && !c->args->quiet) fprintf(stderr, "%s:\n", c->variants[i].set);
+    cli_segments_warn(&c->segments[i], c->args);
     return st;
 }
 
@@ -90,6 +90,7 @@ static int print_json(const comparison *c)
         cli_put_number(&json, run, "recomputed_ops", (double)m->recomputed_ops);
         cli_put_count(&json, run, "recompute_flops", m->recompute_flops);
         cli_put_text(&json, run, "gradients_sha256", has_hash(m) ? m->gradients_sha256 : NULL);
+        cli_put_segments(&json, run, &c->segments[i], true);
     }
     if (cli_interrupted()) cli_put_bool(&json, NULL, "interrupted", true);
     return cli_json_end(&json, c->args, CLI_DONE);
@@ -100,15 +101,9 @@ static size_t saved_bytes(const ebb_memory_stats *m)
     return m->by_category_at_peak[EBB_CAT_ACTIVATION] + m->by_category_at_peak[EBB_CAT_RECOMPUTED];
 }
 
-/* With names of this length the table fits 100 columns. */
-enum { NAME_BYTES = 25 };
+/* ---- the table: at most 100 columns wide --------------------------------------------------- */
 
-static const char *shorten(char out[NAME_BYTES], const char *name)
-{
-    bool fits = strlen(name) < NAME_BYTES;
-    snprintf(out, NAME_BYTES, fits ? "%s" : "%.21s...", name);
-    return out;
-}
+enum { WIDTH = 100, MAX_COLUMNS = 9, CELL_BYTES = 32 };
 
 static bool offloads(const comparison *c)
 {
@@ -116,6 +111,63 @@ static bool offloads(const comparison *c)
         if (c->measured[i].host_memory.peak_allocated_bytes > 0) return true;
     return false;
 }
+
+/* Other columns and the gaps take 72 columns, 82 with the host's; a longer name loses its middle. */
+static const char *shorten(char out[CELL_BYTES], const comparison *c, const char *name)
+{
+    int room = offloads(c) ? WIDTH - 82 : WIDTH - 72, n = (int)strlen(name), head = (room - 3) / 2;
+    if (n <= room) snprintf(out, CELL_BYTES, "%s", name);
+    else snprintf(out, CELL_BYTES, "%.*s...%s", head, name, name + n - (room - 3 - head));
+    return out;
+}
+
+/* Three digits: "259 KiB". */
+static void format_bytes(char out[CELL_BYTES], size_t bytes)
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    double value = (double)bytes;
+    int unit = 0;
+    while (value >= 999.5 && unit < 4) {
+        value /= 1024;
+        unit++;
+    }
+    int decimals = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    snprintf(out, CELL_BYTES, "%.*f %s", decimals, value, units[unit]);
+}
+
+static ebb_status add_row(ebb_table *table, const comparison *c, int i)
+{
+    const ebb_train_result *m = &c->measured[i], *first = &c->measured[0];
+    const ebb_memory_stats *p = &c->predicted[i].memory;
+    const size_t bytes[] = { m->memory.peak_allocated_bytes, p->peak_allocated_bytes, m->memory.peak_reserved_bytes,
+                             p->peak_reserved_bytes, saved_bytes(&m->memory), m->host_memory.peak_allocated_bytes };
+    char text[MAX_COLUMNS][CELL_BYTES];
+    const char *cells[MAX_COLUMNS];
+    for (int k = 0; k < MAX_COLUMNS; k++) cells[k] = text[k];
+    shorten(text[0], c, c->variants[i].value);
+    snprintf(text[6], CELL_BYTES, m->step_ms < 1000 ? "%.4g" : "%.0f", m->step_ms);
+    snprintf(text[7], CELL_BYTES, "%.2f", first->step_ms > 0 ? m->step_ms / first->step_ms : 0);
+    for (int k = 0; k < 5; k++) format_bytes(text[1 + k], bytes[k]);
+    format_bytes(text[8], bytes[5]);
+    return ebb_table_row(table, cells);
+}
+
+static ebb_status print_rows(const comparison *c)
+{
+    char path[CLI_VARIANT_BYTES], name[CELL_BYTES];
+    const cli_variant *v = &c->variants[0];
+    snprintf(path, sizeof(path), "%.*s", (int)(v->value - v->set - 1), v->set);
+    const char *const titles[] = { shorten(name, c, path), ">peak", ">predicted", ">reserved", ">predicted",
+                                   ">activations", ">step ms", ">ratio", ">host" };
+    ebb_table *table = NULL;
+    ebb_status st = ebb_table_new(&table, offloads(c) ? MAX_COLUMNS : MAX_COLUMNS - 1, titles);
+    for (int i = 0; i < c->n_done && st == EBB_OK; i++) st = add_row(table, c, i);
+    if (st == EBB_OK) ebb_table_print(table, stdout);
+    ebb_table_free(table);
+    return st;
+}
+
+/* ---- what the table says in words ----------------------------------------------------------- */
 
 /* The dry run gave the peaks of both pools. */
 static bool is_exact(const ebb_train_result *predicted, const ebb_train_result *measured)
@@ -126,61 +178,46 @@ static bool is_exact(const ebb_train_result *predicted, const ebb_train_result *
            hp->peak_allocated_bytes == hm->peak_allocated_bytes && hp->peak_reserved_bytes == hm->peak_reserved_bytes;
 }
 
-static ebb_status add_row(ebb_table *table, const comparison *c, int i)
+static void print_exactness(const comparison *c)
 {
-    const ebb_train_result *m = &c->measured[i], *first = &c->measured[0];
-    const ebb_memory_stats *p = &c->predicted[i].memory;
-    char text[9][32], name[NAME_BYTES];
-    const char *cells[9];
-    for (int k = 0; k < 9; k++) cells[k] = text[k];
-    cells[0] = shorten(name, c->variants[i].value);
-    ebb_size_format(m->memory.peak_allocated_bytes, text[1], sizeof(text[1]));
-    ebb_size_format(m->memory.peak_reserved_bytes, text[2], sizeof(text[2]));
-    ebb_size_format(saved_bytes(&m->memory), text[3], sizeof(text[3]));
-    snprintf(text[4], sizeof(text[4]), "%.4g", m->step_ms);
-    snprintf(text[5], sizeof(text[5]), "%.2f",
-             first->step_ms > 0 ? m->step_ms / first->step_ms : 0);
-    double off = 100 * ((double)p->peak_allocated_bytes / (double)m->memory.peak_allocated_bytes - 1);
-    snprintf(text[6], sizeof(text[6]), is_exact(&c->predicted[i], m) ? "exact" : "%+.2f %%", off);
-    snprintf(text[7], sizeof(text[7]), "%.8s", has_hash(m) ? m->gradients_sha256 : "-");
-    ebb_size_format(m->host_memory.peak_allocated_bytes, text[8], sizeof(text[8]));
-    return ebb_table_row(table, cells);
+    int n = 0;
+    for (int i = 0; i < c->n_done; i++) n += is_exact(&c->predicted[i], &c->measured[i]);
+    if (n == c->n_done)
+        printf("\nThe peaks that dry runs predicted are exact, to the byte.\n");
+    else
+        printf("\nThe peaks that dry runs predicted are exact in %d of %d runs.\n", n, c->n_done);
 }
 
-static void print_verdict(const comparison *c)
+/* No key of memory but compress may change a result. */
+static bool may_differ(const comparison *c)
+{
+    bool rounds = false;
+    for (int i = 0; i < c->n_done; i++) rounds = rounds || c->measured[i].rounds;
+    return rounds || strncmp(c->variants[0].set, "memory.", 7) != 0;
+}
+
+static void print_gradients(const comparison *c)
 {
     bool same = true;
-    for (int i = 1; i < c->n_done; i++)
-        same =
-            same && strcmp(c->measured[i].gradients_sha256, c->measured[0].gradients_sha256) == 0;
     if (c->n_done < 2 || !has_hash(&c->measured[0])) return;
-    if (same)
-        printf("\nThe gradients of all steps are the same, bit for bit, in all runs.\n");
-    else if (strncmp(c->variants[0].set, "memory.", 7) == 0) /* none of these may change a result */
-        printf("\nThe gradients of all steps are NOT the same in all runs.\n");
-    else
-        printf("\nThe gradients differ between runs.\n");
+    for (int i = 1; i < c->n_done; i++)
+        same = same && strcmp(c->measured[i].gradients_sha256, c->measured[0].gradients_sha256) == 0;
+    if (same) {
+        printf("The gradients of all steps are the same, bit for bit, in all runs.\n");
+        return;
+    }
+    printf("The gradients %s between runs; their hashes:\n", may_differ(c) ? "differ" : "of all steps DIFFER");
+    for (int i = 0; i < c->n_done; i++)
+        printf("  %.8s  %.80s\n", c->measured[i].gradients_sha256, c->variants[i].value);
 }
 
 static int print_table(const comparison *c)
 {
-    static const char *const titles[] = { "",       ">peak",      ">reserved", ">activations", ">step ms",
-                                          ">ratio", ">predicted", "gradients", ">host" };
-    const char *named[9];
-    char path[CLI_VARIANT_BYTES], name[NAME_BYTES];
-    memcpy(named, titles, sizeof(named));
-    snprintf(path, sizeof(path), "%.*s", (int)(c->variants[0].value - c->variants[0].set - 1),
-             c->variants[0].set);
-    named[0] = shorten(name, path);
-    ebb_table *table = NULL;
-    ebb_status st = ebb_table_new(&table, offloads(c) ? 9 : 8, named);
-    for (int i = 0; i < c->n_done && st == EBB_OK; i++) st = add_row(table, c, i);
-    if (st == EBB_OK) {
-        ebb_table_print(table, stdout);
-        print_verdict(c);
-    }
-    ebb_table_free(table);
-    return st == EBB_OK ? CLI_DONE : cli_fail(c->args, st);
+    ebb_status st = print_rows(c);
+    if (st != EBB_OK) return cli_fail(c->args, st);
+    print_exactness(c);
+    print_gradients(c);
+    return CLI_DONE;
 }
 
 static int tell_interrupted(const comparison *c)
@@ -200,11 +237,9 @@ static int run(const cli_args *args)
     if (status != CLI_DONE) return status;
     status = run_all(&c);
     ebb_config_free(c.config);
-    if (status != CLI_DONE) return status;
-    if (args->json)
-        status = print_json(&c);
-    else if (!args->quiet && c.n_done > 0)
-        status = print_table(&c);
+    if (status == CLI_DONE && args->json) status = print_json(&c);
+    else if (status == CLI_DONE && !args->quiet && c.n_done > 0) status = print_table(&c);
+    for (int i = 0; i < c.n; i++) cli_segments_free(&c.segments[i]);
     return cli_interrupted() && status == CLI_DONE ? tell_interrupted(&c) : status;
 }
 
@@ -223,9 +258,8 @@ const cli_command cli_compare = {
     .max_operands = 1,
     .summary = "Trains under several values of one setting, and compares memory and time",
     .details = "Each run starts from an empty pool.  Activations are those saved for backward and\n"
-               "those that a recompute refilled, at the instant of the peak.  \"predicted\" tells\n"
-               "whether the dry run beforehand gave the measured peak, allocated and reserved.\n"
-               "Equal gradients have equal hashes.\n",
+               "those that a recompute refilled, at the instant of the peak.  \"predicted\" is what\n"
+               "the dry run beforehand said of the column before it.  \"ratio\" is of step times.\n",
     .options = options,
     .n_options = sizeof(options) / sizeof(options[0]),
     .run = run,

@@ -67,7 +67,7 @@ static ebb_status print_saved(saved_list *list, int64_t items, const char *item)
 
 /* ---- the report ------------------------------------------------------------------------------ */
 
-static int report(const cli_args *args, const ebb_train_result *r)
+static int report(const cli_args *args, const ebb_train_result *r, const cli_segments *segments)
 {
     char count[32], flops[32];
     if (args->json) {
@@ -77,6 +77,7 @@ static int report(const cli_args *args, const ebb_train_result *r)
         cli_put_count(&json, NULL, "flops", r->flops);
         cli_put_count(&json, NULL, "recompute_flops", r->recompute_flops);
         cli_put_number(&json, NULL, "parameters", (double)r->parameters);
+        cli_put_segments(&json, NULL, segments, false);
         return cli_json_end(&json, args, CLI_DONE);
     }
     if (args->quiet) return CLI_DONE;
@@ -99,13 +100,21 @@ static int run(const cli_args *args)
     if (status != CLI_DONE) return status;
     static ebb_train_result result;
     saved_list saved = { .n = 0 };
+    cli_segments segments;
     ebb_train_options options = cli_train_options(args);
     ebb_observer observer = { .user = &saved, .on_backward = look_once };
     if (args->saved) options.observer = &observer;
+    cli_segments_collect(&options, &segments);
     ebb_status st = ebb_estimate(&result, config, &options);
-    status = st == EBB_OK ? report(args, &result) : cli_fail_run(args, st, config);
-    if (st == EBB_OK && args->saved && !args->json)
-        st = print_saved(&saved, result.micro_batch_items, result.tokens ? "token" : "sample");
+    cli_segments_warn(&segments, args);
+    status = st == EBB_OK ? report(args, &result, &segments) : cli_fail_run(args, st, config);
+    if (st == EBB_OK && !args->json && !args->quiet) {
+        const char *item = result.tokens ? "token" : "sample";
+        if (args->saved) st = print_saved(&saved, result.micro_batch_items, item);
+        if (st == EBB_OK && args->segments) st = cli_print_segments(&segments, false);
+        if (st != EBB_OK) status = cli_fail(args, st);
+    }
+    cli_segments_free(&segments);
     ebb_config_free(config);
     return status;
 }
@@ -113,6 +122,8 @@ static int run(const cli_args *args)
 static const cli_option options[] = {
     { "--steps", "N", CLI_COUNT, offsetof(cli_args, steps), "instead of train.steps", false },
     { "--saved", NULL, CLI_FLAG, offsetof(cli_args, saved), "also a table of what forward saves, by op", false },
+    { "--segments", NULL, CLI_FLAG, offsetof(cli_args, segments),
+      "also a table of what each checkpoint segment promises and frees", false },
 };
 
 const cli_command cli_estimate = {

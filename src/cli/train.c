@@ -2,15 +2,18 @@
 
 #include "cli.h"
 
-static int report(const cli_args *args, const ebb_train_result *result)
+static int report(const cli_args *args, const ebb_train_result *result, const cli_segments *segments)
 {
     if (args->json) {
         cli_json json = cli_json_begin();
         cli_put_result(&json, NULL, result);
+        cli_put_segments(&json, NULL, segments, true);
         return cli_json_end(&json, args, CLI_DONE);
     }
-    if (!args->quiet) cli_print_result(result, stdout);
-    return CLI_DONE;
+    if (args->quiet) return CLI_DONE;
+    cli_print_result(result, stdout);
+    ebb_status st = args->segments ? cli_print_segments(segments, true) : EBB_OK;
+    return st == EBB_OK ? CLI_DONE : cli_fail(args, st);
 }
 
 /* What is looked at while the context is there: the pool's statistics, as a table to be printed with
@@ -53,20 +56,21 @@ static int run(const cli_args *args)
     static ebb_train_result result;
     ebb_progress_line line;
     ebb_train_options options = cli_train_options(args);
-    cli_warnings warnings;
+    cli_segments segments;
     summary table = { 0 };
     if (args->memory_summary) table.file = open_memstream(&table.text, &table.bytes);
     ebb_observer observer = { .user = &table, .on_backward = on_backward, .on_end = on_end };
     options.observer = &observer;
     cli_recipes_begin(&table.recipes, config);
     cli_watch(&options, args, &line);
-    cli_collect_warnings(&options, &warnings);
+    cli_segments_collect(&options, &segments);
     ebb_status st = ebb_train(&result, config, &options);
     ebb_progress_clear(&line);
-    cli_print_warnings(&warnings, args);
-    status = st == EBB_OK ? report(args, &result) : cli_fail_run(args, st, config);
+    cli_segments_warn(&segments, args);
+    status = st == EBB_OK ? report(args, &result, &segments) : cli_fail_run(args, st, config);
     cli_recipes_end(&table.recipes, st == EBB_OK);
     print_summary(&table, args);
+    cli_segments_free(&segments);
     ebb_config_free(config);
     return status;
 }
@@ -79,6 +83,8 @@ static const cli_option options[] = {
       "goes on from a run folder, in it unless --out is given", false },
     { "--check-recompute", NULL, CLI_FLAG, offsetof(cli_args, check_recompute),
       "compares what is recomputed with the first run, bit by bit", false },
+    { "--segments", NULL, CLI_FLAG, offsetof(cli_args, segments),
+      "also a table of what each checkpoint segment promised, freed and cost", false },
     { "--memory-summary", NULL, CLI_FLAG, offsetof(cli_args, memory_summary),
       "prints the pool's statistics at the end", false },
 };

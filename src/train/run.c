@@ -346,6 +346,7 @@ void ebb__run_result(ebb_train_result *out, const ebb__run *run)
         .has_eval = run->has_eval,
         .has_accuracy = run->has_accuracy,
         .tokens = run->config->model.tokens,
+        .rounds = run->config->rounds,
         .step_ms = median_step_ms(run),
         .flops = run->step_flops,
         .recompute_flops = run->step_recompute_flops,

@@ -77,6 +77,27 @@ Test(contract, tells_what_was_promised_freed_and_recomputed)
     }
 }
 
+/* An epoch's last batch is smaller, and not what a report is about. */
+Test(contract, bytes_are_of_the_run_that_promised_most)
+{
+    with_context(ctx) {
+        run_segment(ctx, "pair", tanh_twice, NULL, NULL);
+        EBB_LOCAL(x);
+        EBB_LOCAL(y);
+        ebb_checkpoint_options o = { .struct_bytes = sizeof o, .name = "pair" };
+        check_ok(ebb_full(&x, ctx, EBB_F64, 1, (int64_t[]){ 7 }, 0.3));
+        check_ok(ebb_set_requires_grad(x, true));
+        check_ok(ebb_checkpoint(&y, x, tanh_twice, NULL, &o));
+        check_ok(ebb_sum(&y, y, 0, NULL, false));
+        check_ok(ebb_backward(y));
+        ebb_segment_report r = report_of(ctx, "pair");
+        cr_assert_eq(r.runs, 2);
+        cr_assert_eq(r.recomputed, 2);
+        cr_assert_eq(r.promised_bytes, 2 * BYTES);
+        cr_assert_eq(r.freed_bytes, 2 * BYTES);
+    }
+}
+
 static ebb_saver keep_all(void *user, const ebb_op *op, const ebb_call *call)
 {
     (void)user, (void)op, (void)call;
