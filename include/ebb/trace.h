@@ -3,7 +3,7 @@
 #ifndef EBB_TRACE_H
 #define EBB_TRACE_H
 
-#include <ebb/train.h>
+#include <ebb/frontier.h>
 
 typedef struct ebb_trace ebb_trace; /* one traced run; single owner; stands alone, without its context */
 
@@ -50,11 +50,11 @@ EBB_API void ebb_trace_free(ebb_trace *trace); /* NULL is a no-op */
 EBB_API const ebb_trace_summary *ebb_trace_summary_get(const ebb_trace *trace);
 
 /* Each writes beside and renames.  Errors: EIO, ENOMEM. */
-/* EBB_OK where this build can write pages; else EUNSUPPORTED, with what is missing. */
-EBB_API EBB_NODISCARD ebb_status ebb_trace_html_check(void);
-/* One self-contained page with the runs side by side.  Errors: also EUNSUPPORTED (built without d3; the
+/* One self-contained page with the runs side by side, and peak against time where there is a frontier (NULL:
+ * none).  Errors: also EUNSUPPORTED (built without d3; the
  * message names the package), EINVAL (n outside 1..4). */
-EBB_API EBB_NODISCARD ebb_status ebb_trace_write_html(const char *path, const ebb_trace *const traces[], int n);
+EBB_API EBB_NODISCARD ebb_status ebb_trace_write_html(const char *path, const ebb_trace *const traces[], int n,
+                                                     const ebb_frontier *frontier);
 /* PyTorch's memory snapshot; by the file's ending .pickle (protocol 2) or .json.  Errors: also EINVAL. */
 EBB_API EBB_NODISCARD ebb_status ebb_trace_write_snapshot(const char *path, const ebb_trace *trace);
 /* Chrome's trace format, which Perfetto reads: phases, steps and nodes as slices, bytes as counters. */

@@ -78,6 +78,10 @@ int cli_fail_run(const cli_args *args, ebb_status status, const ebb_config *conf
 /* Wrong usage: the text on stderr (and as JSON), and where help is. */
 int cli_usage(const cli_args *args, const char *fmt, ...) EBB_PRINTF(2, 3);
 
+/* Before work that takes time: `file` (NULL: nothing) can be made where it is.  CLI_DONE, or CLI_USAGE after
+ * saying why not. */
+int cli_check_writable(const cli_args *args, const char *file);
+
 /* ---- JSON -------------------------------------------------------------------------------- */
 
 /* An object under construction; `failed` when memory was gone. */
@@ -139,6 +143,24 @@ void cli_segments_warn(const cli_segments *segments, const cli_args *args);
 /* trained: with times and how often, which a run cut short does not have. */
 void cli_put_segments(cli_json *json, cJSON *object, const cli_segments *segments, bool trained);
 ebb_status cli_print_segments(const cli_segments *segments, bool trained);
+
+/* Peak against time, for the pages of plan and trace. */
+enum { CLI_FRONTIER_POINTS = 48, CLI_FRONTIER_MARKS = 8 };
+typedef struct cli_frontier {
+    ebb_plan *plans[CLI_FRONTIER_POINTS];
+    ebb_frontier_mark marks[CLI_FRONTIER_MARKS];
+    char names[CLI_FRONTIER_MARKS][64];
+    int n, n_marks;
+    bool allocated;
+} cli_frontier;
+/* Plans, and none, every:1 and sqrt as marks.  On errors too, cli_frontier_free() must follow. */
+ebb_status cli_frontier_make(cli_frontier *frontier, const ebb_config *config, const ebb_train_options *options,
+                             bool allocated);
+/* Adds what `config` itself says, where there is room; the same figures as an earlier mark's are that mark. */
+ebb_status cli_frontier_mark(cli_frontier *frontier, const char *name, const ebb_config *config,
+                             const ebb_train_options *options, bool own);
+ebb_frontier cli_frontier_page(const cli_frontier *frontier, const char *name); /* borrows */
+void cli_frontier_free(cli_frontier *frontier);
 
 /* Shows progress on stderr where that is a terminal (or EBB_PROGRESS=1), and turns the first Ctrl-C
  * into an early, clean end.  The line outlives the run. */

@@ -1,8 +1,10 @@
 /* Errors and JSON objects on their way out. */
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
 
@@ -102,6 +104,16 @@ int cli_usage(const cli_args *args, const char *fmt, ...)
     else
         fprintf(stderr, "usage: ebb COMMAND [OPTIONS]; ebb --help lists the commands\n");
     return CLI_USAGE;
+}
+
+int cli_check_writable(const cli_args *args, const char *file)
+{
+    char folder[4096];
+    const char *slash = file ? strrchr(file, '/') : NULL;
+    if (!file) return CLI_DONE;
+    snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - file) + 1 : 1, slash ? file : ".");
+    if (access(folder, W_OK | X_OK) == 0) return CLI_DONE;
+    return cli_usage(args, "cannot write %s: %s: %s", file, folder, strerror(errno));
 }
 
 /* ---- JSON --------------------------------------------------------------------------------- */

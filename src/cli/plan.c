@@ -92,6 +92,21 @@ static int report_plan(const cli_args *args, const ebb_plan *plan, size_t budget
     return CLI_DONE;
 }
 
+/* The same as a page, with the config's own setting marked on it. */
+static int write_page(const cli_args *args, const ebb_config *config)
+{
+    static cli_frontier f;
+    ebb_train_options options = cli_train_options(args);
+    ebb_status st = cli_frontier_make(&f, config, &options, args->allocated);
+    if (st == EBB_OK) st = cli_frontier_mark(&f, "this config", config, &options, true);
+    ebb_frontier page = cli_frontier_page(&f, args->operands[0]);
+    if (st == EBB_OK) st = ebb_frontier_write_html(args->html, &page);
+    int status = st == EBB_OK ? report_frontier(args, f.plans, f.n) : cli_fail(args, st);
+    if (st == EBB_OK && !args->json && !args->quiet) printf("wrote %s\n", args->html);
+    cli_frontier_free(&f);
+    return status;
+}
+
 static int run_budget(const cli_args *args, const ebb_config *config)
 {
     size_t budget = 0;
@@ -109,10 +124,15 @@ static int run(const cli_args *args)
 {
     if (!args->budget == !args->frontier) return cli_usage(args, "plan: give one of --budget SIZE and --frontier");
     if (args->frontier && args->write) return cli_usage(args, "--write goes with --budget");
+    if (args->html && !args->frontier) return cli_usage(args, "--html goes with --frontier");
+    if (cli_check_writable(args, args->html) != CLI_DONE) return CLI_USAGE;
+    ebb_status page = args->html ? ebb_page_check() : EBB_OK;
+    if (page != EBB_OK) return cli_fail(args, page);
     ebb_config *config = NULL;
     int status = cli_load_config(&config, args);
     if (status != CLI_DONE) return status;
-    status = args->frontier ? run_frontier(args, config) : run_budget(args, config);
+    if (args->html) status = write_page(args, config);
+    else status = args->frontier ? run_frontier(args, config) : run_budget(args, config);
     ebb_config_free(config);
     return status;
 }
@@ -120,6 +140,7 @@ static int run(const cli_args *args)
 static const cli_option options[] = {
     { "--budget", "SIZE", CLI_TEXT, offsetof(cli_args, budget), "the peak must be at most this (512MiB, 2GiB)", false },
     { "--frontier", NULL, CLI_FLAG, offsetof(cli_args, frontier), "all of it: peak against time", false },
+    { "--html", "FILE", CLI_TEXT, offsetof(cli_args, html), "the frontier as a page, for a browser; needs no network", false },
     { "--allocated", NULL, CLI_FLAG, offsetof(cli_args, allocated), "the peak of allocated bytes, not of reserved", false },
     { "--write", "FILE", CLI_TEXT, offsetof(cli_args, write), "the plan, for memory.checkpoint=plan:FILE", false },
     { "--steps", "N", CLI_COUNT, offsetof(cli_args, steps), "instead of train.steps", false },

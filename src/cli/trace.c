@@ -1,11 +1,9 @@
 /* trace: training steps, and where their memory went. */
 #include "cli.h"
 
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { MAX_RUNS = 2, SHOWN_ROWS = 15, NAME_BYTES = CLI_VARIANT_BYTES };
+enum { MAX_RUNS = 2, DEFAULT_STEPS = 2, SHOWN_ROWS = 15, NAME_BYTES = CLI_VARIANT_BYTES };
 
 typedef struct traced {
     char set[CLI_VARIANT_BYTES];
@@ -25,7 +23,7 @@ static ebb_status run_one(traced *t, const cli_args *args, const ebb_config *con
                                   .name = t->name,
                                   .first_step = args->from,
                                   .max_events = (size_t)args->events };
-    if (train.steps == 0) train.steps = 2;
+    if (train.steps == 0) train.steps = DEFAULT_STEPS;
     cli_watch(&train, args, &line);
     ebb_status st = ebb_trace_train(&t->trace, &result, config, &train, &options);
     ebb_progress_clear(&line);
@@ -62,30 +60,54 @@ static bool ends_with(const char *text, const char *end)
 static int check_files(const cli_args *args)
 {
     const char *const files[] = { args->html, args->snapshot, args->perfetto };
-    char folder[4096];
     for (int i = 0; i < 3; i++) {
-        if (!files[i]) continue;
         for (int k = 0; k < i; k++)
-            if (files[k] && strcmp(files[i], files[k]) == 0)
+            if (files[i] && files[k] && strcmp(files[i], files[k]) == 0)
                 return cli_usage(args, "%s: is asked for twice", files[i]);
-        const char *slash = strrchr(files[i], '/');
-        int n = slash ? (int)(slash - files[i]) + 1 : 1;
-        snprintf(folder, sizeof(folder), "%.*s", n, slash ? files[i] : ".");
-        if (access(folder, W_OK | X_OK) != 0)
-            return cli_usage(args, "cannot write %s: %s: %s", files[i], folder, strerror(errno));
+        if (cli_check_writable(args, files[i]) != CLI_DONE) return CLI_USAGE;
     }
+    if (args->frontier && !args->html) return cli_usage(args, "--frontier goes with --html");
     if (args->snapshot && !ends_with(args->snapshot, ".pickle") && !ends_with(args->snapshot, ".json"))
         return cli_usage(args, "--snapshot: %s: the name must end in .pickle or .json", args->snapshot);
     return CLI_DONE;
 }
 
-static ebb_status write_files(const traced runs[], int n, const cli_args *args)
+/* Of the first run's config, with the runs themselves on it; one that differs in more than memory is of
+ * another frontier. */
+static ebb_status make_frontier(cli_frontier *f, const traced runs[], int n, const cli_args *args, const ebb_config *config)
+{
+    ebb_train_options options = cli_train_options(args);
+    if (options.steps == 0) options.steps = DEFAULT_STEPS;
+    EBB_TRY(cli_frontier_make(f, config, &options, false));
+    for (int i = 0; i < n; i++) {
+        ebb_config *own = NULL;
+        const char *set = runs[i].set;
+        if (runs[i].has_set && strncmp(set, "memory.", 7) != 0) continue;
+        ebb_status st = ebb_config_copy(&own, config, &set, runs[i].has_set ? 1 : 0);
+        if (st == EBB_OK) st = cli_frontier_mark(f, ebb_trace_summary_get(runs[i].trace)->name, own, &options, true);
+        ebb_config_free(own);
+        EBB_TRY(st);
+    }
+    return EBB_OK;
+}
+
+static ebb_status write_html(const traced runs[], int n, const cli_args *args, const ebb_config *config)
 {
     const ebb_trace *traces[MAX_RUNS];
+    cli_frontier frontier = { .n = 0 };
     for (int i = 0; i < n; i++) traces[i] = runs[i].trace;
-    if (args->html) EBB_TRY(ebb_trace_write_html(args->html, traces, n));
-    if (args->snapshot) EBB_TRY(ebb_trace_write_snapshot(args->snapshot, traces[0]));
-    if (args->perfetto) EBB_TRY(ebb_trace_write_perfetto(args->perfetto, traces[0]));
+    ebb_status st = args->frontier ? make_frontier(&frontier, runs, n, args, config) : EBB_OK;
+    ebb_frontier page = cli_frontier_page(&frontier, ebb_trace_summary_get(traces[0])->name);
+    if (st == EBB_OK) st = ebb_trace_write_html(args->html, traces, n, args->frontier ? &page : NULL);
+    cli_frontier_free(&frontier);
+    return st;
+}
+
+static ebb_status write_files(const traced runs[], int n, const cli_args *args, const ebb_config *config)
+{
+    if (args->html) EBB_TRY(write_html(runs, n, args, config));
+    if (args->snapshot) EBB_TRY(ebb_trace_write_snapshot(args->snapshot, runs[0].trace));
+    if (args->perfetto) EBB_TRY(ebb_trace_write_perfetto(args->perfetto, runs[0].trace));
     return EBB_OK;
 }
 
@@ -226,13 +248,13 @@ static int run(const cli_args *args)
     ebb_config *config = NULL;
     int n = choose_runs(runs, args);
     if (n < 0 || check_files(args) != CLI_DONE) return CLI_USAGE;
-    ebb_status st = args->html ? ebb_trace_html_check() : EBB_OK;
+    ebb_status st = args->html ? ebb_page_check() : EBB_OK;
     if (st != EBB_OK) return cli_fail(args, st);
     int status = cli_load_config(&config, args);
     if (status != CLI_DONE) return status;
     status = run_all(runs, n, args, config);
     if (status == CLI_DONE) {
-        st = write_files(runs, n, args);
+        st = write_files(runs, n, args, config);
         status = st == EBB_OK ? report(runs, n, args) : cli_fail(args, st);
     }
     for (int i = 0; i < n; i++) ebb_trace_free(runs[i].trace);
@@ -244,6 +266,8 @@ static int run(const cli_args *args)
 static const cli_option options[] = {
     { "--html", "FILE", CLI_TEXT, AT(html), "a page with pictures, for a browser; needs no network",
       false },
+    { "--frontier", NULL, CLI_FLAG, AT(frontier),
+      "with --html: also peak against time (ebb plan), and where the runs are on it", false },
     { "--snapshot", "FILE", CLI_TEXT, AT(snapshot),
       "for PyTorch's memory viewer: FILE.pickle or FILE.json", false },
     { "--perfetto", "FILE", CLI_TEXT, AT(perfetto), "JSON for ui.perfetto.dev", false },

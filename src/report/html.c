@@ -1,10 +1,8 @@
-/* report/html.c: one page: style, d3, the runs as JSON, and the script that draws them.
- * The data are columns, since a step of 72 layers has 100,000 events. */
+/* report/html.c: the page of a trace.  The data are columns, since a step of 72 layers has 100,000 events. */
 #include <string.h>
 
 #include "report/capture.h"
-#include "report/out.h"
-#include "report/page_parts.h"
+#include "report/page.h"
 
 enum { MAX_RUNS = 4 };
 
@@ -206,54 +204,21 @@ static void write_run(ebb__out *out, const ebb_trace *t)
 
 /* ---- the page ----------------------------------------------------------------------------- */
 
-static void part(ebb__out *out, const char *before, const ebb__page_part *p, const char *after)
-{
-    ebb__out_text(out, before);
-    ebb__out_bytes(out, p->text, p->bytes);
-    ebb__out_text(out, after);
-}
-
-static void write_names(ebb__out *out)
-{
-    ebb__out_text(out, "{\"schema\":1,\"version\":\"" EBB_VERSION "\",\"categories\":[");
-    for (int i = 0; i < EBB_N_CATEGORIES; i++)
-        ebb__out_printf(out, "%s\"%s\"", i ? "," : "", ebb_category_name((ebb_category)i));
-    ebb__out_text(out, "],\"phases\":[");
-    for (int i = 0; i < EBB__N_PHASES; i++)
-        ebb__out_printf(out, "%s\"%s\"", i ? "," : "", ebb__phase_name((ebb__phase)i));
-    ebb__out_text(out, "],\"actions\":[");
-    for (int i = 0; i < EBB__N_ACTIONS; i++)
-        ebb__out_printf(out, "%s\"%s\"", i ? "," : "", ebb__action_name((ebb__action)i));
-    ebb__out_text(out, "],\"runs\":[\n");
-}
-
-ebb_status ebb_trace_html_check(void)
-{
-    if (ebb__page_d3.bytes > 0) return EBB_OK;
-    return ebb_fail(
-        EBB_EUNSUPPORTED,
-        "trace page: this build has no d3: install node-d3 (or set EBB_D3 to a d3.min.js) "
-        "and build again");
-}
-
-ebb_status ebb_trace_write_html(const char *path, const ebb_trace *const traces[], int n)
+ebb_status ebb_trace_write_html(const char *path, const ebb_trace *const traces[], int n, const ebb_frontier *frontier)
 {
     if (n < 1 || n > MAX_RUNS)
         return ebb_fail(EBB_EINVAL, "trace page: %d runs; 1 to %d", n, MAX_RUNS);
-    EBB_TRY(ebb_trace_html_check());
+    if (frontier && frontier->n_plans < 1) return ebb_fail(EBB_EINVAL, "trace page: a frontier without a plan");
+    EBB_TRY(ebb_page_check());
     ebb__out out = ebb__out_begin(path);
-    part(&out,
-         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>ebb "
-         "trace</title>\n<style>\n",
-         &ebb__page_css, "</style>\n</head>\n<body>\n");
-    part(&out, "", &ebb__page_body, "<script type=\"application/json\" id=\"data\">\n");
-    write_names(&out);
+    ebb__page_begin(&out, "ebb trace", &ebb__page_trace_body);
+    ebb__page_frontier(&out, frontier);
+    ebb__out_text(&out, ",\n\"runs\":[\n");
     for (int i = 0; i < n; i++) {
         if (i) ebb__out_text(&out, ",");
         write_run(&out, traces[i]);
     }
-    part(&out, "]}\n</script>\n<script>\n", &ebb__page_d3, "\n</script>\n");
-    part(&out, "<script>\n", &ebb__page_js, "</script>\n</body>\n</html>\n");
+    ebb__out_text(&out, "]");
+    ebb__page_end(&out, &ebb__page_trace_js);
     return ebb__out_end(&out);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The page of `ebb trace --html` in headless Chromium: no script error, its numbers are the JSON's and a
-recount's, the slider works, pointing works, nothing is cut off on a phone, it prints.
+"""The pages of `ebb trace --html` and `ebb plan --frontier --html` in headless Chromium: no script error, their
+numbers are the JSON's and a recount's, sliders work, pointing works, nothing is cut off on a phone, they print.
 
 Usage: test_trace_page.py PROGRAM SOURCE_DIR     skipped (77) without Chromium or d3
 """
@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from trace_support import CATEGORIES, check, trace
+from trace_support import CATEGORIES, check, run, trace
 
 SKIPPED = 77
 BROWSERS = ["chromium", "chromium-browser", "google-chrome"]
@@ -82,6 +82,52 @@ def check_page(browser, folder, program, config, width, *options):
     return page
 
 
+def check_frontier(found, points, peak, n_marks):
+    """What the page draws, and what its budget chooses, is what the JSON says."""
+    check([(p["reserved"], p["allocated"]) for p in found["points"]] ==
+          [(p["predicted_peak_reserved_bytes"], p["predicted_peak_allocated_bytes"]) for p in points], "points", found["points"])
+    check(found["circles"] == len(points) and found["marks"] == n_marks, "drawn", found["circles"], found["marks"])
+    peaks = [p[f"predicted_peak_{peak}_bytes"] for p in points]
+    for at in found["budgets"]:
+        row = next(i for i, bytes in enumerate(peaks) if bytes <= at["budget"])
+        check(at["row"] == row and at["chosen"] == peaks[row], "the fastest plan within", at)
+        said = [points[row]["segments"], *(r["ops"] for r in points[row]["recompute"])]
+        check(at["rows"] >= 1 if any(said) else at["rows"] == 1, "blocks of the plan", at, said)
+    check(found["budgets"][0]["row"] == len(points) - 1 and found["budgets"][-1]["row"] == 0, "ends of the slider", found["budgets"])
+    smallest, mark = found["tips"]
+    check(f"{points[-1]['predicted_peak_reserved_bytes']:,} bytes" in smallest and "time" in smallest, "pointing at a plan:", smallest)
+    check(mark.startswith("none"), "pointing at a mark:", mark)
+
+
+def frontier_of(program, config, *options):
+    return json.loads(run(program, "plan", config, "--json", "--quiet", "--frontier", *options).stdout)["points"]
+
+
+def check_plan_page(browser, folder, program, config, width, *options):
+    page = folder / "plan.html"
+    points = frontier_of(program, config, "--html", page, *options)
+    check(len(points) > 3, "a frontier of", len(points))
+    found = self_check(browser, folder, page, width)
+    check(found["errors"] == [], "script errors", found["errors"])
+    check_frontier(found["frontier"], points, "allocated" if "--allocated" in options else "reserved", 4)
+    check(found["wide"], "the page is wider than a window of", width)
+    check_no_network(page)
+    print("plan", config.stem, *options, f"at {width} px:", len(points), "plans, checked")
+    return page
+
+
+def check_frontier_of_trace(browser, folder, program, config):
+    """Both runs are settings that are marked anyway: three marks."""
+    page, size = folder / "both.html", ["--set", "model.width=64", "--set", "model.context=64"]
+    trace(program, config, "--html", page, "--frontier", "--compare", *size)
+    found = self_check(browser, folder, page, 1300)
+    check(found["errors"] == [] and found["wide"], "trace with a frontier", found["errors"])
+    check_frontier(found["frontier"], frontier_of(program, config, "--steps", "2", *size), "reserved", 3)
+    trace(program, config, "--html", page, "--frontier", "--against", 'memory.recompute=["gelu"]', *size)
+    check(self_check(browser, folder, page, 1300)["frontier"]["marks"] == 4, "the run's own mark")
+    run(program, "trace", config, "--frontier", status=2)
+
+
 def check_no_network(page):
     text = page.read_text()
     for pattern in (r"<link\b", r"<script[^>]+src=", r"@import", r"url\("):
@@ -120,6 +166,12 @@ def main():
         page = check_page(browser, folder, program, models / "gpt-synthetic.json", 1300, "--compare")
         check_no_network(page)
         check_print(browser, folder, page)
+        size = ["--set", "model.width=64", "--set", "model.context=64", "--set", "model.layers=6"]
+        own = ["--set", "memory.checkpoint=[[0,0],[2,4]]"]
+        page = check_plan_page(browser, folder, program, models / "gpt-synthetic.json", 1300, *size, *own)
+        check_print(browser, folder, page)
+        check_plan_page(browser, folder, program, models / "gpt-synthetic.json", 360, *size, *own, "--allocated")
+        check_frontier_of_trace(browser, folder, program, models / "gpt-synthetic.json")
         check_page(browser, folder, program, models / "mlp-synthetic.json", 360, "--against", "train.batch=4")
         check_page(browser, folder, program, deep_config(folder), 1300, "--device", "dry:cpu")
     return 0

@@ -91,7 +91,7 @@ function checkControls() {
 }
 
 function checkPage() {
-    const found = { runs: RUNS.map(checkRun), slider: checkSlider(), pointing: RUNS.map(checkPointing), controls: checkControls(),
+    const found = { runs: RUNS.map(checkRun), slider: checkSlider(), pointing: RUNS.map(checkPointing), controls: checkControls(), frontier: FRONTIER && checkFrontier(),
                     wide: document.documentElement.scrollWidth <= document.documentElement.clientWidth, errors };
     const out = document.createElement('pre');
     out.id = 'check';

@@ -26,6 +26,10 @@ function panel(section, run, title) {
 function build() {
     fillHead();
     fillNumbers();
+    if (FRONTIER) {
+        document.getElementById('frontier').hidden = false;
+        fillFrontier(document.getElementById('frontier'));
+    }
     for (const run of RUNS) {
         const timeline = panel('timeline', run, RUNS.length > 1);
         run.chart = makeChart(timeline, `Live bytes of ${run.name}: peak ${size(run.allocated[run.peak])}`);
@@ -65,6 +69,7 @@ function render(width) {
         drawTimeline(run, run.width);
         drawMap(run, run.width);
     }
+    if (FRONTIER) drawFrontier(width ? 900 : document.querySelector('main').clientWidth);
     goTo(player.k);
 }
 

@@ -118,8 +118,8 @@ static ebb_status trace_and_write(const ebb_config *config, const temp_folder *f
     const ebb_trace *const traces[] = { trace };
     if (st == EBB_OK) st = ebb_trace_write_snapshot(temp_path(folder, "a.pickle"), trace);
     if (st == EBB_OK) st = ebb_trace_write_perfetto(temp_path(folder, "a.json"), trace);
-    if (st == EBB_OK && ebb_trace_html_check() == EBB_OK)
-        st = ebb_trace_write_html(temp_path(folder, "a.html"), traces, 1);
+    if (st == EBB_OK && ebb_page_check() == EBB_OK)
+        st = ebb_trace_write_html(temp_path(folder, "a.html"), traces, 1, NULL);
     ebb_trace_free(trace);
     return st;
 }
