@@ -38,9 +38,10 @@ EBB_API char *ebb_plan_print(const ebb_plan *plan);
 /* The file that memory.checkpoint "plan:FILE" reads.  Errors: EIO, ENOMEM. */
 EBB_API EBB_NODISCARD ebb_status ebb_plan_save(const ebb_plan *plan, const char *path);
 
-/* What the config's own memory.checkpoint takes, whatever it is, by the same dry run and the same model of time.
- * options: as for ebb_plan_make().  Errors: those of ebb_estimate(); EBUDGET, where it is a budget. */
-EBB_API EBB_NODISCARD ebb_status ebb_plan_price(ebb_plan_info *out, const ebb_config *config,
+/* What the config takes with its own memory.checkpoint, whatever it is, by the same dry run and the same model of
+ * time; the overhead is over a step of `than` (may be the same config) without checkpointing.  options: as for
+ * ebb_plan_make().  Errors: those of ebb_estimate(); EBUDGET, where it is a budget. */
+EBB_API EBB_NODISCARD ebb_status ebb_plan_price(ebb_plan_info *out, const ebb_config *config, const ebb_config *than,
                                                 const ebb_train_options *options);
 
 /* The largest train.batch whose peak of reserved bytes is at most `limit_bytes`. */

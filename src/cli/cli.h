@@ -150,10 +150,11 @@ typedef struct cli_frontier {
     ebb_plan *plans[CLI_FRONTIER_POINTS];
     ebb_frontier_mark marks[CLI_FRONTIER_MARKS];
     char names[CLI_FRONTIER_MARKS][64];
+    const ebb_config *config;
     int n, n_marks;
     bool allocated;
 } cli_frontier;
-/* Plans, and none, every:1 and sqrt as marks.  On errors too, cli_frontier_free() must follow. */
+/* Plans, and none, every:1 and sqrt as marks.  `config` must outlive it.  On errors too, cli_frontier_free() must follow. */
 ebb_status cli_frontier_make(cli_frontier *frontier, const ebb_config *config, const ebb_train_options *options,
                              bool allocated);
 /* Adds what `config` itself says, where there is room; the same figures as an earlier mark's are that mark. */

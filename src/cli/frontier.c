@@ -14,7 +14,7 @@ ebb_status cli_frontier_mark(cli_frontier *f, const char *name, const ebb_config
 {
     if (f->n_marks == CLI_FRONTIER_MARKS) return EBB_OK;
     ebb_frontier_mark *mark = &f->marks[f->n_marks];
-    ebb_status st = ebb_plan_price(&mark->info, config, options);
+    ebb_status st = ebb_plan_price(&mark->info, config, f->config, options);
     if (st != EBB_OK) return st;
     for (int i = 0; i < f->n_marks; i++)
         if (same_figures(&f->marks[i].info, &mark->info)) {
@@ -43,7 +43,7 @@ static ebb_status mark_setting(cli_frontier *f, const char *value, const ebb_con
 ebb_status cli_frontier_make(cli_frontier *f, const ebb_config *config, const ebb_train_options *options, bool allocated)
 {
     static const char *const settings[] = { "none", "every:1", "sqrt" };
-    *f = (cli_frontier){ .allocated = allocated };
+    *f = (cli_frontier){ .config = config, .allocated = allocated };
     ebb_status st = ebb_plan_frontier(f->plans, CLI_FRONTIER_POINTS, &f->n, config, options, allocated);
     for (int i = 0; i < 3 && st == EBB_OK; i++) st = mark_setting(f, settings[i], config, options);
     return st;

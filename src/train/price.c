@@ -50,10 +50,11 @@ ebb_status ebb__price(ebb_train_result *result, double *step_ns, const ebb_confi
 typedef struct own_price {
     ebb__rates rates;
     ebb_train_result result;
-    ebb_config none; /* the config, keeping everything */
+    ebb_config none; /* `than`, without checkpointing */
 } own_price;
 
-static ebb_status price_own(own_price *p, ebb_plan_info *out, const ebb_config *config, const ebb_train_options *options)
+static ebb_status price_own(own_price *p, ebb_plan_info *out, const ebb_config *config, const ebb_config *than,
+                            const ebb_train_options *options)
 {
     double none_ns = 0, own_ns = 0;
     char device[64];
@@ -61,7 +62,7 @@ static ebb_status price_own(own_price *p, ebb_plan_info *out, const ebb_config *
     bool dry = options->device && strncmp(options->device, "dry:", 4) == 0;
     snprintf(device, sizeof(device), "%s%s", dry ? "" : "dry:", options->device ? options->device : "cpu");
     ebb_train_options o = { .struct_bytes = sizeof(o), .threads = options->threads, .steps = options->steps };
-    p->none = *config;
+    p->none = *than;
     p->none.plan = NULL;
     p->none.n_ranges = 0;
     p->none.budget_bytes = p->none.memory.limit_bytes = 0;
@@ -76,11 +77,12 @@ static ebb_status price_own(own_price *p, ebb_plan_info *out, const ebb_config *
     return EBB_OK;
 }
 
-ebb_status ebb_plan_price(ebb_plan_info *out, const ebb_config *config, const ebb_train_options *options)
+ebb_status ebb_plan_price(ebb_plan_info *out, const ebb_config *config, const ebb_config *than,
+                          const ebb_train_options *options)
 {
     own_price *p = ebb__calloc(1, sizeof(*p));
     if (!p) return EBB_ENOMEM;
-    ebb_status st = price_own(p, out, config, options);
+    ebb_status st = price_own(p, out, config, than, options);
     ebb__free(p);
     return st;
 }
