@@ -195,6 +195,127 @@ Test(field_cases, b17_a_weight_cast_to_half_inside_and_outside_a_segment)
     }
 }
 
+/* ---- B21: memory runs out in the middle of a backward ---------------------------------------- */
+
+enum { LAYERS = 6, ROWS = 64, WIDE = 512, LIMIT = 64 << 20 }; /* gradients outweigh activations */
+
+typedef struct net {
+    ebb_tensor *w[LAYERS], *x;
+    ebb_optim *optim;
+    bool segments;
+} net;
+
+static void net_open(net *n, ebb_context *ctx, bool segments)
+{
+    static const char *const names[LAYERS] = { "a", "b", "c", "d", "e", "f" };
+    ebb_named_tensor params[LAYERS];
+    ebb_optim_options o = { .struct_bytes = sizeof(o) };
+    *n = (net){ .segments = segments };
+    ebb_seed(ctx, 2);
+    check_ok(ebb_normal(&n->x, ctx, EBB_F32, DIMS(ROWS, WIDE), 0, 1));
+    for (int i = 0; i < LAYERS; i++) {
+        check_ok(ebb_normal(&n->w[i], ctx, EBB_F32, DIMS(WIDE, WIDE), 0, 0.05));
+        check_ok(ebb_set_requires_grad(n->w[i], true));
+        ebb_tensor_set_category(n->w[i], EBB_CAT_PARAMETER);
+        params[i] = (ebb_named_tensor){ names[i], n->w[i] };
+    }
+    check_ok(ebb_optim_options_parse(&o, "{\"type\":\"adamw\",\"lr\":1e-3}", "optimizer"));
+    check_ok(ebb_optim_new(&n->optim, ctx, params, LAYERS, &o));
+}
+
+static void net_close(net *n)
+{
+    ebb_optim_free(n->optim);
+    for (int i = 0; i < LAYERS; i++) ebb_drop(&n->w[i]);
+    ebb_drop(&n->x);
+}
+
+static ebb_status layer(void *user, ebb_tensor **out, ebb_tensor *x)
+{
+    EBB_LOCAL(h);
+    EBB_TRY(ebb_linear(&h, x, user, NULL));
+    EBB_TRY(ebb_tanh(&h, h));
+    return ebb_mul(out, h, h);
+}
+
+static ebb_status net_forward(ebb_tensor **loss, net *n)
+{
+    EBB_LOCAL(h);
+    ebb_bind(&h, n->x);
+    for (int i = 0; i < LAYERS; i++) {
+        if (n->segments) EBB_TRY(ebb_checkpoint(&h, h, layer, n->w[i], NULL));
+        else EBB_TRY(layer(n->w[i], &h, h));
+    }
+    return ebb_sum(loss, h, 0, NULL, false);
+}
+
+/* One step; the allocated peak of it. */
+static size_t net_step(net *n, ebb_context *ctx)
+{
+    EBB_LOCAL(loss);
+    ebb_memory_stats m;
+    ebb_memory_reset_peak(ctx);
+    check_ok(net_forward(&loss, n));
+    check_ok(ebb_backward(loss));
+    check_ok(ebb_optim_step(n->optim, 1e-3));
+    ebb_optim_drop_grads(n->optim);
+    ebb_drop(&loss);
+    ebb_memory_stats_get(ctx, &m);
+    return m.peak_allocated_bytes;
+}
+
+/* With `ballast_bytes` of the limit taken away.  True: forward passed and backward ran out. */
+static bool fails_in_backward(net *n, ebb_context *ctx, size_t ballast_bytes)
+{
+    EBB_LOCAL(loss);
+    EBB_LOCAL(ballast);
+    ebb_memory_stats before, after;
+    ebb_memory_stats_get(ctx, &before);
+    if (ebb_zeros(&ballast, ctx, EBB_F32, DIMS((int64_t)(ballast_bytes / 4))) != EBB_OK) return false;
+    if (net_forward(&loss, n) != EBB_OK) return false;
+    ebb_status st = ebb_backward(loss);
+    if (st == EBB_OK) {
+        ebb_optim_drop_grads(n->optim);
+        return false;
+    }
+    cr_assert_eq(st, EBB_ENOMEM);
+    for (int i = 0; i < LAYERS; i++) cr_assert_null(ebb_grad(n->w[i]));
+    check_fails(ebb_optim_step(n->optim, 1e-3), EBB_ESTATE);
+    check_fails(ebb_backward(loss), EBB_ESTATE);
+    check_message("released");
+    ebb_drop(&loss);
+    ebb_drop(&ballast);
+    ebb_gradients_reset(ctx);
+    ebb_memory_stats_get(ctx, &after);
+    cr_assert_eq(after.allocated_bytes, before.allocated_bytes, "parameters, optimizer, input");
+    cr_assert_eq(after.by_category[EBB_CAT_ACTIVATION] + after.by_category[EBB_CAT_RECOMPUTED] +
+                 after.by_category[EBB_CAT_GRADIENT], 0);
+    return true;
+}
+
+Test(field_cases, b21_after_running_out_in_backward_the_next_steps_peak_is_an_undisturbed_ones)
+{
+    for (int segments = 0; segments < 2; segments++) {
+        size_t undisturbed = 0;
+        with_options(ctx, ((ebb_context_options){ .memory_limit_bytes = LIMIT })) {
+            net n;
+            net_open(&n, ctx, segments);
+            for (int step = 1; step <= 3; step++) undisturbed = net_step(&n, ctx);
+            net_close(&n);
+        }
+        int n_failed = 0;
+        with_options(ctx, ((ebb_context_options){ .memory_limit_bytes = LIMIT })) {
+            net n;
+            net_open(&n, ctx, segments);
+            (void)net_step(&n, ctx);
+            for (size_t mib = 46; mib >= 26; mib--) n_failed += fails_in_backward(&n, ctx, mib << 20);
+            cr_assert_eq(net_step(&n, ctx), undisturbed);
+            net_close(&n);
+        }
+        cr_assert_gt(n_failed, 0, "no size of the ballast made backward run out");
+    }
+}
+
 /* ---- B24: a small view keeps its base -------------------------------------------------------- */
 
 Test(field_cases, b24_a_saved_view_is_charged_with_the_base_it_keeps)

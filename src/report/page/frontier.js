@@ -137,10 +137,9 @@ function planRows(plan) {
     depth(plan.segments, 0);
     for (const kind of Object.keys(plan).filter(key => key !== 'segments' && Array.isArray(plan[key])))
         for (const { blocks, ops } of plan[kind])
-            for (const op of ops) {
-                const name = kind === 'recompute' ? op : `${kind}: ${op}`;
-                let row = rows.find(r => r[0] === name);
-                if (!row) rows.push(row = [name, kind === 'recompute' ? 'op' : 'away', []]);
+            for (const op of ops || [kind]) {
+                let row = rows.find(r => r[0] === op);
+                if (!row) rows.push(row = [op, kind === 'recompute' ? 'op' : 'away', []]);
                 addRange(row[2], blocks);
             }
     return rows.length ? rows : [['all kept', 'kept', [[0, FRONTIER.blocks - 1]]]];

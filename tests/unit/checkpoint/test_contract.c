@@ -277,6 +277,36 @@ Test(check_recompute, b12_another_shape_is_told_with_both_shapes_always)
     }
 }
 
+/* B12: the gradient of w is complete when the recompute fails, and goes all the same. */
+Test(check_recompute, b12_a_gradient_that_was_done_before_the_mismatch_is_dropped)
+{
+    with_context(ctx) {
+        EBB_LOCAL(x);
+        EBB_LOCAL(w);
+        EBB_LOCAL(y);
+        ebb_memory_stats m;
+        input(&x, ctx);
+        input(&w, ctx);
+        n_runs = 0;
+        for (int i = 0; i < 8; i++) rows_of_run[i] = i ? 964 : 965;
+        ebb_memory_stats_get(ctx, &m);
+        size_t before = m.allocated_bytes;
+        check_ok(ebb_checkpoint(&y, x, call_moody, NULL, &(ebb_checkpoint_options){
+                                    .struct_bytes = sizeof(ebb_checkpoint_options), .name = "mood" }));
+        check_ok(ebb_add(&y, y, w));
+        check_ok(ebb_sum(&y, y, 0, NULL, false));
+        check_fails(ebb_backward(y), EBB_ESTATE);
+        check_message("segment 'mood'");
+        cr_assert(ebb_grad(w) == NULL && ebb_grad(x) == NULL);
+        cr_assert_not(ebb_gradients_valid(ctx), "optimizers refuse");
+        check_fails(ebb_backward(y), EBB_ESTATE);
+        ebb_drop(&y);
+        ebb_memory_stats_get(ctx, &m);
+        cr_assert_eq(m.allocated_bytes, before);
+        ebb_gradients_reset(ctx);
+    }
+}
+
 static int n_calls;
 
 static ebb_status fewer_rows_later(void *user, ebb_tensor **out, ebb_tensor *x)

@@ -163,14 +163,19 @@ Test(segment, nests_and_keeps_memory_flat_under_retain_graph)
         cr_assert_float_eq(value_of(y), 81, 1e-12);
         ebb_memory_stats before, after;
         ebb_memory_stats_get(ctx, &before);
+        size_t saved = ebb_saved_bytes(ctx);
+        cr_assert_eq(replayed(ctx), 0, "forward ran the inner op once");
         ebb_backward_options o = { .struct_bytes = sizeof o, .retain_graph = true };
         check_ok(ebb_backward_ex(&y, 1, &o));
         cr_assert_float_eq(value_of(ebb_grad(x)), 108, 1e-12);
         ebb_memory_stats_get(ctx, &after);
+        cr_assert_eq(ebb_saved_bytes(ctx), saved);
         cr_assert_eq(after.by_category[EBB_CAT_ACTIVATION], before.by_category[EBB_CAT_ACTIVATION]);
         cr_assert_eq(after.by_category[EBB_CAT_RECOMPUTED], 0);
         cr_assert_leq(replayed(ctx), 2, "the inner op runs at most twice in a backward");
         check_ok(ebb_backward(y));
+        cr_assert_leq(replayed(ctx), 4);
+        cr_assert_eq(ebb_saved_bytes(ctx), 0);
         cr_assert_float_eq(value_of(ebb_grad(x)), 216, 1e-12);
         check_fails(ebb_backward(y), EBB_ESTATE);
         check_message("already released");
@@ -242,6 +247,53 @@ Test(segment, replays_random_draws_and_leaves_the_generator_where_it_was)
         }
         cr_assert_arr_eq(g[0], g[1], sizeof g[0]);
         cr_assert_eq(offset[0], offset[1]);
+    }
+}
+
+/* B03: whatever draws inside a segment is replayed or kept: dropouts by their offset, a tensor that was drawn there
+ * (and is no recorded call) as an input.  Draws between forward and backward, and in another segment, do not matter;
+ * there is no other generator than the context's. */
+static ebb_status drop_noise_drop(void *user, ebb_tensor **out, ebb_tensor *x)
+{
+    (void)user;
+    EBB_LOCAL(h);
+    EBB_LOCAL(noise);
+    EBB_TRY(ebb_dropout(&h, x, 0.3));
+    EBB_TRY(ebb_normal(&noise, ebb_tensor_context(x), EBB_F64, 1, (int64_t[]){ 257 }, 0, 1));
+    EBB_TRY(ebb_mul(&h, h, noise));
+    EBB_TRY(ebb_dropout(&h, h, 0.5));
+    return ebb_mul(out, h, h);
+}
+
+Test(segment, b03_every_kind_of_draw_gives_the_gradients_of_no_checkpointing)
+{
+    with_options(ctx, ((ebb_context_options){ .check_recompute = true })) {
+        double g[2][257], next[2];
+        uint64_t offset[2];
+        for (int pass = 0; pass < 2; pass++) {
+            EBB_LOCAL(x);
+            EBB_LOCAL(y);
+            EBB_LOCAL(loss);
+            EBB_LOCAL(drawn);
+            ebb_seed(ctx, 5);
+            check_ok(ebb_normal(&x, ctx, EBB_F64, 1, (int64_t[]){ 257 }, 0, 1));
+            check_ok(ebb_set_requires_grad(x, true));
+            for (int k = 0; k < 2; k++) {
+                if (pass) check_ok(ebb_checkpoint(&y, k ? y : x, drop_noise_drop, NULL, NULL));
+                else check_ok(drop_noise_drop(NULL, &y, k ? y : x));
+            }
+            check_ok(ebb_sum(&loss, y, 0, NULL, false));
+            check_ok(ebb_normal(&drawn, ctx, EBB_F64, 0, NULL, 0, 1)); /* the generator goes on before backward */
+            check_ok(ebb_backward(loss));
+            check_ok(ebb_read(ebb_grad(x), g[pass], sizeof g[pass]));
+            offset[pass] = ebb_rng_offset(ctx);
+            check_ok(ebb_normal(&drawn, ctx, EBB_F64, 0, NULL, 0, 1));
+            next[pass] = value_of(drawn);
+        }
+        cr_assert_gt(replayed(ctx), 0);
+        cr_assert_arr_eq(g[0], g[1], sizeof g[0]);
+        cr_assert_eq(offset[0], offset[1]);
+        cr_assert_eq(next[0], next[1], "the next draw is that of no checkpointing");
     }
 }
 
