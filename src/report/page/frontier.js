@@ -32,8 +32,8 @@ budget. <span class="screen">Point at a dot, or move the budget.</span></p>
     front.chart = makeChart(section.querySelector('.chart-box'), `Peak against time of ${points.length} plans, from ${size(most)} to ${size(least)}`);
     front.strip = makeChart(section.querySelector('.strip-box'), 'What the plan keeps and makes again, block by block');
     watchFrontier(section);
-    const own = ownMark();
-    front.budget = own ? Math.max(least, peakOf(own)) : peakOf(points[Math.floor(points.length / 2)]);
+    const own = ownMark(), says = own && peakOf(own) >= least && peakOf(own) < most; // keeping everything has nothing to show
+    front.budget = says ? peakOf(own) : peakOf(points[Math.floor(points.length / 2)]);
 }
 
 const swatchOf = kind => `<svg class="mark" viewBox="0 0 14 14" aria-hidden="true">${kind === 'dot' ? '<circle class="plan" cx="7" cy="7" r="4"/>'
