@@ -216,7 +216,7 @@ class Compare(unittest.TestCase):
     def test_the_table_of_segments_budgets_plans_and_offload_is_at_most_100_wide(self):
         with tempfile.TemporaryDirectory() as folder:
             plan = os.path.join(folder, "a-plan-with-quite-a-long-name.json")
-            wide = ["--set", "model.width=128", "--set", "model.context=64", "--steps", "2"]
+            wide = ["--set", "model.width=64", "--set", "model.context=64", "--steps", "1", "--set", "data.eval_items=0"]
             frontier = ebb_json("plan", GPT, *wide, "--frontier")["points"]
             budget = str(frontier[len(frontier) // 2]["predicted_peak_reserved_bytes"])
             ebb_json("plan", GPT, *wide, "--budget", budget, "--write", plan)
