@@ -30,6 +30,7 @@ typedef struct ebb_trace_summary {
     int64_t first_step, last_step;
     size_t n_events, n_blocks, n_nodes;   /* nodes: backward ran through them */
     ebb_memory_stats memory;     /* after the last step; peaks are of the traced steps */
+    ebb_memory_stats host_memory; /* the same of offloaded tensors; beside `memory`, never part of it */
     size_t peak_active_bytes;    /* allocated, and released but not yet free */
     const char *peak_phase;      /* "backward" */
     const char *peak_op, *peak_scope; /* that asked for the block which made the peak */

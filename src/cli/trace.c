@@ -148,6 +148,7 @@ static int print_json(const traced runs[], int n, const cli_args *args)
         cli_put_number(&json, run, "first_step", (double)s->first_step);
         cli_put_number(&json, run, "last_step", (double)s->last_step);
         cli_put_memory(&json, run, &s->memory);
+        cli_put_host(&json, run, &s->host_memory);
         cli_put_bytes(&json, run, "peak_active_bytes", s->peak_active_bytes);
         cli_put_number(&json, run, "fragmentation", fragmentation(s));
         cli_put_text(&json, run, "peak_phase", s->peak_phase);
@@ -195,6 +196,7 @@ static ebb_status print_run(const ebb_trace_summary *s)
     if (st == EBB_OK) ebb_table_print(table, stdout);
     if (st == EBB_OK && shown < s->n_rows) printf("and %zu more\n", s->n_rows - shown);
     ebb_table_free(table);
+    cli_print_host(&s->host_memory, stdout);
     return st;
 }
 

@@ -192,6 +192,7 @@ static void write_run(ebb__out *out, const ebb_trace *t)
     ebb__out_printf(out, ",\"first_step\":%lld,\"last_step\":%lld,\"peak_active_bytes\":%zu,",
                     (long long)s->first_step, (long long)s->last_step, s->peak_active_bytes);
     write_memory(out, &s->memory);
+    ebb__out_printf(out, ",\"host_peak_allocated_bytes\":%zu", s->host_memory.peak_allocated_bytes);
     ebb__out_text(out, ",\n");
     write_rows(out, t);
     write_owners(out, t);

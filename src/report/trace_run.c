@@ -97,6 +97,7 @@ static ebb_status on_step_begin(void *user, ebb_context *ctx, int64_t step)
     EBB_TRY(ebb__trace_start(ebb__context_pool(ctx), o->max_events));
     o->runs = true;
     ebb_memory_reset_peak(ctx);
+    ebb_host_memory_reset_peak(ctx);
     return EBB_OK;
 }
 
@@ -113,6 +114,7 @@ static ebb_status finish(observation *o, ebb_context *ctx)
     ebb_status st = ebb__capture_events(o->trace, pool);
     if (st == EBB_OK) st = ebb__capture_blocks(o->trace);
     if (st == EBB_OK) st = summarize(o->trace, pool);
+    ebb_host_memory_stats_get(ctx, &o->trace->summary.host_memory);
     ebb__trace_stop(pool);
     o->runs = false;
     o->done = st == EBB_OK;

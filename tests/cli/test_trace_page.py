@@ -42,6 +42,7 @@ def check_numbers(found, told):
             check(page[key] == run[key], key, page[key], run[key])
         check(page["memory"] == run["memory"], "memory on the page", page["memory"], run["memory"])
         check(page["recount"] == run["memory"], "recount of the page", page["recount"], run["memory"])
+        check((page["host"] or 0) == run["host_peak_allocated_bytes"], "host memory", page["host"])
         check(page["rows"] == run["peak_allocated_bytes"], "rows at the peak", page["rows"])
 
 
@@ -173,6 +174,7 @@ def main():
         check_plan_page(browser, folder, program, models / "gpt-synthetic.json", 360, *size, *own, "--allocated")
         check_frontier_of_trace(browser, folder, program, models / "gpt-synthetic.json")
         check_page(browser, folder, program, models / "mlp-synthetic.json", 360, "--against", "train.batch=4")
+        check_page(browser, folder, program, models / "gpt-synthetic.json", 1300, "--against", "memory.offload=all")
         check_page(browser, folder, program, deep_config(folder), 1300, "--device", "dry:cpu")
     return 0
 

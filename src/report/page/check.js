@@ -33,6 +33,7 @@ function checkRun(run) {
         peak_reserved_bytes: shownNumber(path + 'peak_reserved_bytes'), memory: {}, recount: recountFast(run, run.peak) };
     CATEGORIES.forEach(name => { found.memory[name] = shownNumber(path + 'memory.' + name); });
     found.rows = d3.sum(run.raw.rows, r => r[3]);
+    found.host = shownNumber(path + 'host_peak_allocated_bytes'); // null: no row, nothing was offloaded
     return found;
 }
 

@@ -13,6 +13,8 @@ function numberRows() {
     rows.push(['at the peak', () => '', 'group']);
     CATEGORIES.forEach((name, c) => rows.push([swatch(c) + name,
         (r, i) => bytesOf(r.by[r.peak * N_CATEGORIES + c], `runs.${i}.memory.${name}`), 'sub']));
+    if (RUNS.some(r => r.raw.host_peak_allocated_bytes > 0))
+        rows.push(['beside, in host memory', (r, i) => bytesOf(r.raw.host_peak_allocated_bytes, `runs.${i}.host_peak_allocated_bytes`)]);
     rows.push(['in the trace', () => '', 'group']);
     rows.push(['events', r => d3.format(',')(r.n)]);
     rows.push(['blocks', r => d3.format(',')(r.nBlocks)]);
