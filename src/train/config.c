@@ -150,10 +150,9 @@ static ebb_status read_train(ebb_config *config)
 
 static ebb_status read_plan(ebb_config *config, const char *path)
 {
-    char found[PATH_MAX], sha256[65];
-    EBB_TRY(ebb__config_find(found, sizeof(found), path, config->folder));
+    char sha256[65];
     EBB_TRY(ebb__config_sha256(sha256, config));
-    EBB_TRY(ebb__plan_load(&config->own_plan, found, config->model.blocks, sha256));
+    EBB_TRY(ebb__plan_load(&config->own_plan, path, config->model.blocks, sha256));
     config->plan = config->own_plan;
     return EBB_OK;
 }
@@ -222,11 +221,13 @@ static ebb_status read_recompute(ebb_config *config)
 static ebb_status read_offload(ebb_config *config)
 {
     const cJSON *value = config->memory.offload;
-    bool all = cJSON_IsString(value) && strcmp(value->valuestring, "all") == 0;
-    if (!value || (cJSON_IsString(value) && strcmp(value->valuestring, "none") == 0)) return EBB_OK;
-    if (!all)
+    const char *word = cJSON_GetStringValue(value);
+    if (!value || (word && strcmp(word, "none") == 0)) return EBB_OK;
+    config->may_offload = word && strcmp(word, "auto") == 0;
+    if (config->may_offload) return EBB_OK;
+    if (!word || strcmp(word, "all") != 0)
         return read_ops(&config->offload, &config->n_offload, value, "memory.offload",
-                        "\"none\", \"all\" or ");
+                        "\"none\", \"all\", \"auto\" or ");
     config->offload = ebb__calloc(1, sizeof(*config->offload));
     if (!config->offload) return EBB_ENOMEM;
     config->offload[config->n_offload++] = "*";

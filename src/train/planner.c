@@ -6,9 +6,10 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "train/planner.h"
 #include "train/profile.h"
 
-enum { GRID_STEPS = 2000, HALVINGS = 8, MAX_TRIED = 64 };
+enum { GRID_STEPS = 2000, HALVINGS = 8 };
 
 typedef struct planner {
     const ebb_config *config;
@@ -21,8 +22,8 @@ typedef struct planner {
     ebb__chain_table *table;
     size_t table_bytes;
     double none_ns; /* a step that keeps everything */
-    ebb_plan *tried[MAX_TRIED];
-    int n_tried;
+    ebb_plan **tried; /* [0] keeps everything */
+    size_t n_tried, cap_tried;
 } planner;
 
 /* ---- confirming ----------------------------------------------------------------------------- */
@@ -39,19 +40,27 @@ static void on_kernel(ebb__meter *self, const ebb_call *call, int pass, const eb
     (void)owner;
     (void)unused;
     clock_meter *m = (clock_meter *)(void *)self;
-    m->ns += ebb__rates_ns(m->rates, call, pass, cost);
+    m->ns += ebb__rates_ns(m->rates, call, ebb__rate_of(call, pass), cost);
 }
 
-/* Reads weight, gradient and moments, writes weight and moments. */
-static double optimizer_ns(const planner *p)
+/* Of the step that has run: kernels, copies to host memory and back, the optimizer. */
+static double step_ns(const planner *p, const ebb__run *run)
 {
-    double bytes = (double)p->config->model.parameters * (double)ebb_dtype_bytes(ebb__config_dtype(p->config));
-    return 7 * bytes / p->rates.bytes_per_ns;
+    double parameters = (double)p->config->model.parameters * (double)ebb_dtype_bytes(ebb__config_dtype(p->config));
+    double copied = (double)(run->step_offloaded_bytes + run->step_fetched_bytes);
+    return run->step_ns + copied / p->rates.copy_bytes_per_ns + parameters / p->rates.update_bytes_per_ns;
 }
 
 static size_t peak_of(const planner *p, const ebb_plan *plan)
 {
     return p->allocated ? plan->info.peak_allocated_bytes : plan->info.peak_reserved_bytes;
+}
+
+/* Within memory.host_limit too. */
+static bool fits(const planner *p, const ebb_plan *plan, size_t budget)
+{
+    size_t host = p->config->memory.host_limit_bytes;
+    return peak_of(p, plan) <= budget && (host == 0 || plan->info.peak_host_bytes <= host);
 }
 
 static ebb_status confirm(planner *p, ebb_plan *plan)
@@ -69,10 +78,11 @@ static ebb_status confirm(planner *p, ebb_plan *plan)
     }
     if (st == EBB_OK) {
         ebb__run_result(result, &run);
-        double ns = run.step_ns + optimizer_ns(p);
+        double ns = step_ns(p, &run);
         if (p->none_ns == 0) p->none_ns = ns;
         plan->info = (ebb_plan_info){ .peak_reserved_bytes = result->memory.peak_reserved_bytes,
                                       .peak_allocated_bytes = result->memory.peak_allocated_bytes,
+                                      .peak_host_bytes = result->host_memory.peak_reserved_bytes,
                                       .overhead = ns / p->none_ns - 1,
                                       .recompute_flops = result->recompute_flops,
                                       .memory = result->memory };
@@ -83,29 +93,20 @@ static ebb_status confirm(planner *p, ebb_plan *plan)
     return st;
 }
 
-static bool same_plan(const ebb_plan *a, const ebb_plan *b)
-{
-    return a->n_segments == b->n_segments &&
-           memcmp(a->segments, b->segments, (size_t)a->n_segments * sizeof(*a->segments)) == 0 &&
-           memcmp(a->ops, b->ops, (size_t)a->n_blocks * sizeof(*a->ops)) == 0;
-}
-
 /* Takes `plan` over, on errors too.  *out is borrowed; it may have been tried before. */
 static ebb_status try_plan(planner *p, ebb_plan *plan, const ebb_plan **out)
 {
-    for (int i = 0; i < p->n_tried; i++)
-        if (same_plan(p->tried[i], plan)) {
+    ebb_status st = ebb__grow(&p->tried, &p->cap_tried, p->n_tried + 1, sizeof(*p->tried));
+    for (size_t i = 0; i < p->n_tried && st == EBB_OK; i++)
+        if (ebb__plan_same(p->tried[i], plan)) {
             ebb_plan_free(plan);
             *out = p->tried[i];
             return EBB_OK;
         }
-    ebb_status st = p->n_tried < MAX_TRIED ? confirm(p, plan) : ebb_fail(EBB_EBUDGET, "plan: too many trials");
-    if (st != EBB_OK) {
-        ebb_plan_free(plan);
-        return st;
-    }
-    *out = p->tried[p->n_tried++] = plan;
-    return EBB_OK;
+    if (st == EBB_OK) st = confirm(p, plan);
+    if (st == EBB_OK) *out = p->tried[p->n_tried++] = plan;
+    else ebb_plan_free(plan);
+    return st;
 }
 
 /* ---- proposing ------------------------------------------------------------------------------ */
@@ -145,7 +146,10 @@ static ebb_status propose(planner *p, size_t bytes, const ebb_plan **out)
     if (!choice) return EBB_ENOMEM;
     ebb_status st = ebb__plan_copy(&plan, p->profile.plan);
     if (st == EBB_OK && ebb__chain_plan(p->table, bytes, choice, plan->segments, &plan->n_segments)) {
-        for (int b = 0; b < plan->n_blocks; b++) plan->ops[b] = p->profile.ops[b + 1][choice[b + 1]];
+        for (int b = 0; b < plan->n_blocks; b++) {
+            plan->ops[b] = p->profile.ops[b + 1][choice[b + 1]];
+            plan->offload[b] = c->stages[b + 1].choices[choice[b + 1]].host > 0;
+        }
         for (int i = 0; i < plan->n_segments; i++) { /* stages are blocks + 1 */
             plan->segments[i].first--;
             plan->segments[i].last--;
@@ -160,6 +164,7 @@ static ebb_status propose(planner *p, size_t bytes, const ebb_plan **out)
 
 /* ---- lifetime ------------------------------------------------------------------------------- */
 
+/* What keeps everything is tried: overheads are over its time. */
 static ebb_status planner_init(planner *p, const ebb_config *config, const ebb_train_options *options, bool allocated)
 {
     *p = (planner){ .config = config, .allocated = allocated };
@@ -170,18 +175,32 @@ static ebb_status planner_init(planner *p, const ebb_config *config, const ebb_t
                                       .steps = options->steps };
     EBB_TRY(ebb__config_sha256(p->sha256, config));
     EBB_TRY(ebb__rates_load(&p->rates));
-    EBB_TRY(ebb__profile_init(&p->profile, config, &p->options, p->device, &p->rates));
     ebb_plan *none = NULL;
     const ebb_plan *tried = NULL;
-    EBB_TRY(ebb__plan_copy(&none, p->profile.plan));
+    EBB_TRY(ebb__plan_new(&none, config->model.blocks));
     return try_plan(p, none, &tried);
+}
+
+static ebb_status planner_profile(planner *p)
+{
+    return ebb__profile_init(&p->profile, p->config, &p->options, p->device, &p->rates);
 }
 
 static void planner_deinit(planner *p)
 {
-    for (int i = 0; i < p->n_tried; i++) ebb_plan_free(p->tried[i]);
+    for (size_t i = 0; i < p->n_tried; i++) ebb_plan_free(p->tried[i]);
+    ebb__free(p->tried);
     ebb__chain_table_free(p->table);
     ebb__profile_deinit(&p->profile);
+}
+
+ebb_status ebb__plan_predict(ebb_plan *plan, const ebb_config *config, const ebb_train_options *options)
+{
+    planner p;
+    ebb_status st = planner_init(&p, config, options, false);
+    if (st == EBB_OK) st = confirm(&p, plan);
+    planner_deinit(&p);
+    return st;
 }
 
 /* ---- one budget ----------------------------------------------------------------------------- */
@@ -189,9 +208,9 @@ static void planner_deinit(planner *p)
 static const ebb_plan *fastest_within(const planner *p, size_t budget)
 {
     const ebb_plan *best = NULL;
-    for (int i = 0; i < p->n_tried; i++) {
+    for (size_t i = 0; i < p->n_tried; i++) {
         const ebb_plan *plan = p->tried[i];
-        if (peak_of(p, plan) > budget) continue;
+        if (!fits(p, plan, budget)) continue;
         if (!best || plan->info.overhead < best->info.overhead ||
             (plan->info.overhead == best->info.overhead && peak_of(p, plan) < peak_of(p, best)))
             best = plan;
@@ -202,8 +221,8 @@ static const ebb_plan *fastest_within(const planner *p, size_t budget)
 static const ebb_plan *smallest(const planner *p)
 {
     const ebb_plan *best = p->tried[0];
-    for (int i = 1; i < p->n_tried; i++)
-        if (peak_of(p, p->tried[i]) < peak_of(p, best)) best = p->tried[i];
+    for (size_t i = 1; i < p->n_tried; i++)
+        if (fits(p, p->tried[i], SIZE_MAX) && peak_of(p, p->tried[i]) < peak_of(p, best)) best = p->tried[i];
     return best;
 }
 
@@ -241,7 +260,6 @@ static ebb_status try_uniform(planner *p, size_t budget)
         const ebb_plan *best = fastest_within(p, budget), *tried = NULL;
         double n = (double)p->config->train.accumulate;
         if (best && extra * n >= best->info.overhead * p->none_ns) continue;
-        if (p->n_tried > MAX_TRIED - 4) break;
         ebb_plan *plan = NULL;
         EBB_TRY(ebb__plan_copy(&plan, p->profile.plan));
         for (int first = 0; first < blocks; first += k)
@@ -277,7 +295,7 @@ static ebb_status halve(planner *p, size_t budget)
     for (int i = 0; i < HALVINGS && low < high; i++) {
         size_t middle = low + (high - low) / 2;
         EBB_TRY(propose(p, middle, &plan));
-        if (plan && peak_of(p, plan) <= budget) low = middle;
+        if (plan && fits(p, plan, budget)) low = middle;
         else high = middle;
     }
     return EBB_OK;
@@ -286,12 +304,13 @@ static ebb_status halve(planner *p, size_t budget)
 static ebb_status search(planner *p, size_t budget)
 {
     const ebb_plan *plan = NULL;
-    if (peak_of(p, p->tried[0]) <= budget) return EBB_OK; /* keeping everything fits */
+    if (fits(p, p->tried[0], budget)) return EBB_OK; /* keeping everything does */
+    EBB_TRY(planner_profile(p));
     size_t base = p->profile.base_bytes;
     EBB_TRY(solve(p, budget > base ? budget - base : 1));
     size_t low = ebb__chain_smallest(p->table);
     if (low != SIZE_MAX) EBB_TRY(propose(p, low, &plan));
-    if (plan && peak_of(p, plan) <= budget) {
+    if (plan && fits(p, plan, budget)) {
         EBB_TRY(halve(p, budget));
     } else {
         EBB_TRY(try_smallest(p));
@@ -344,6 +363,7 @@ ebb_status ebb_plan_frontier(ebb_plan *plans[], int max, int *n, const ebb_confi
     if (!p) return EBB_ENOMEM;
     *n = 0;
     ebb_status st = planner_init(p, config, options, allocated);
+    if (st == EBB_OK) st = planner_profile(p);
     if (st == EBB_OK) st = walk_frontier(p);
     size_t budget = SIZE_MAX;
     while (st == EBB_OK && *n < max) {
