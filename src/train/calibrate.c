@@ -114,13 +114,13 @@ static ebb_status watch(stopwatch *w, const ebb_config *config, int threads)
     return EBB_OK;
 }
 
-#define GPT "{\"type\":\"gpt\",\"layers\":2,\"heads\":4,\"width\":256,\"context\":128,\"vocab\":256,\"dropout\":0.1"
+#define GPT "{\"type\":\"gpt\",\"layers\":2,\"heads\":4,\"width\":256,\"context\":64,\"vocab\":256,\"dropout\":0.1"
 #define TOKENS "\"data\":{\"type\":\"synthetic\",\"kind\":\"tokens\",\"items\":64,\"eval_items\":0},\"train\":{\"batch\":8}}"
 static const char *const samples[] = {
     "{\"model\":" GPT "}," TOKENS,
     "{\"model\":" GPT ",\"norm\":\"rmsnorm\",\"position\":\"rope\",\"activation\":\"swiglu\"}," TOKENS,
     "{\"model\":{\"type\":\"mlp\",\"input\":256,\"hidden\":[512,512],\"output\":16,\"activation\":\"relu\"},"
-    "\"data\":{\"type\":\"synthetic\",\"kind\":\"samples\",\"items\":4096,\"eval_items\":0},\"train\":{\"batch\":512}}",
+    "\"data\":{\"type\":\"synthetic\",\"kind\":\"samples\",\"items\":4096,\"eval_items\":0},\"train\":{\"batch\":256}}",
 };
 
 static ebb_status watch_samples(stopwatch *w, int threads)

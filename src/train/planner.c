@@ -1,6 +1,6 @@
 /* The fastest plan within a budget.  The dynamic program (checkpoint/chain.h) proposes on its model of
  * allocated bytes; a dry run of the whole training disposes, with exact peaks.  The program's budget is
- * found by halving an interval whose ends do not depend on the budget asked for, so that a larger budget
+ * found by halving intervals whose ends do not depend on the budget asked for, so that a larger budget
  * never gets a slower plan. */
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "train/planner.h"
 #include "train/profile.h"
 
-enum { GRID_STEPS = 2000, HALVINGS = 8 };
+enum { GRID_STEPS = 2000, HALVINGS = 10 };
 
 typedef struct planner {
     const ebb_config *config;
@@ -301,22 +301,22 @@ static ebb_status halve(planner *p, size_t budget)
     return EBB_OK;
 }
 
+/* On the grid of the budget, and on the one that a smaller budget would get. */
 static ebb_status search(planner *p, size_t budget)
 {
     const ebb_plan *plan = NULL;
     if (fits(p, p->tried[0], budget)) return EBB_OK; /* keeping everything does */
     EBB_TRY(planner_profile(p));
-    size_t base = p->profile.base_bytes;
-    EBB_TRY(solve(p, budget > base ? budget - base : 1));
+    size_t base = p->profile.base_bytes, left = budget > base ? budget - base : 1;
+    EBB_TRY(solve(p, left));
     size_t low = ebb__chain_smallest(p->table);
     if (low != SIZE_MAX) EBB_TRY(propose(p, low, &plan));
-    if (plan && fits(p, plan, budget)) {
-        EBB_TRY(halve(p, budget));
-    } else {
-        EBB_TRY(try_smallest(p));
-        if (fastest_within(p, budget)) EBB_TRY(halve(p, budget));
-    }
-    return fastest_within(p, budget) ? try_uniform(p, budget) : EBB_OK;
+    if (!plan || !fits(p, plan, budget)) EBB_TRY(try_smallest(p));
+    if (!fastest_within(p, budget)) return EBB_OK;
+    EBB_TRY(halve(p, budget));
+    EBB_TRY(solve(p, left / 2));
+    EBB_TRY(halve(p, budget));
+    return try_uniform(p, budget);
 }
 
 ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config, const ebb_train_options *options, size_t budget_bytes,
