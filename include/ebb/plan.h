@@ -1,6 +1,6 @@
 /* ebb/plan.h: the fastest way to fit a training step into a budget of bytes, found before it runs.
- * A plan says which blocks run as segments, nested to any depth, and which ops of which blocks are made
- * again from their inputs.  Every plan here was confirmed by a dry run: its peaks are exact. */
+ * A plan says which blocks run as segments, nested to any depth, which ops of which blocks are made again
+ * from their inputs, and which blocks keep what they save in host memory.  Every plan here was confirmed by a dry run: its peaks are exact. */
 #ifndef EBB_PLAN_H
 #define EBB_PLAN_H
 
@@ -12,6 +12,7 @@ typedef struct ebb_plan ebb_plan; /* single owner */
 
 typedef struct ebb_plan_info {
     size_t peak_reserved_bytes, peak_allocated_bytes;
+    size_t peak_host_bytes;  /* reserved in host memory, by what is offloaded; beside the others */
     double overhead;         /* predicted step time over that of no checkpointing, minus 1 */
     double recompute_flops;  /* of one optimizer step */
     ebb_memory_stats memory; /* of the dry run */
@@ -19,7 +20,7 @@ typedef struct ebb_plan_info {
 
 /* The fastest plan whose peak of reserved bytes (of allocated bytes where `allocated`) is at most
  * `budget_bytes`.  What the config's memory.checkpoint says is not looked at; memory.recompute holds in
- * every block.  options: device, threads and steps matter; NULL is not allowed.
+ * every block.  Blocks are offloaded only where memory.offload is "auto", within memory.host_limit.  options: device, threads and steps matter; NULL is not allowed.
  * Owner: *out is the caller's; ebb_plan_free().  Errors: EBUDGET (nothing fits; the message names the
  * smallest budget that something fits, and what dominates it), ENOMEM, and what a dry run gives. */
 EBB_API EBB_NODISCARD ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config, const ebb_train_options *options,
@@ -31,7 +32,7 @@ EBB_API EBB_NODISCARD ebb_status ebb_plan_frontier(ebb_plan *plans[], int max, i
 EBB_API void ebb_plan_free(ebb_plan *plan); /* NULL is a no-op */
 
 EBB_API ebb_plan_info ebb_plan_info_get(const ebb_plan *plan);
-/* "3 segments, 2 deep; recomputed in blocks 0-7: gelu, layernorm"; free() it; NULL: no memory. */
+/* "3 segments, 2 deep, over 9 of 12 blocks; gelu, layernorm in 3 blocks; 2 blocks offloaded"; free() it; NULL: no memory. */
 EBB_API char *ebb_plan_describe(const ebb_plan *plan);
 /* The plan as JSON text, as in its file; free() it; NULL: no memory. */
 EBB_API char *ebb_plan_print(const ebb_plan *plan);
@@ -58,9 +59,10 @@ typedef struct ebb_calibration {
     char path[1024];    /* the file that was written or read; "" : the built-in figures */
     int threads, n_ops; /* ops that were measured */
     double gemm_gflops, bandwidth_gb_s;
+    double copy_gb_s; /* to host memory and back, by what it adds to a step */
 } ebb_calibration;
-/* Trains a few steps of a small gpt and a small mlp (of `config` where given), measures every op's forward and
- * backward, and writes the file that planning reads: $EBB_CALIBRATION, else
+/* Trains a few steps of small models (of `config` where given): as they are, with op recipes, in segments and
+ * offloaded, by turns.  Measures every op's calls in each, and what the step takes more, and writes the file that planning reads: $EBB_CALIBRATION, else
  * $XDG_CACHE_HOME/ebb/calibration.json, else ~/.cache/ebb/calibration.json.  Errors: EIO, ENOMEM, EINVAL (no
  * path). */
 EBB_API EBB_NODISCARD ebb_status ebb_calibrate(ebb_calibration *out, const ebb_config *config,

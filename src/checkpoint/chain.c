@@ -28,6 +28,7 @@ static size_t gradients(const ebb__chain_table *t, int first, int last)
 
 static int most(int a, int b) { return a > b ? a : b; }
 
+/* Stretches that do not reach the chain's end lie in a segment. */
 bool ebb__chain_way_direct(ebb__way *way, const ebb__chain_table *t, int first, int last, int choice)
 {
     const ebb__chain *c = t->chain;
@@ -39,7 +40,7 @@ bool ebb__chain_way_direct(ebb__way *way, const ebb__chain_table *t, int first, 
     way->rest = alone ? 0 : units(t, o->keep + input_of(c, first + 1));
     int forward = units(t, o->forward + (alone ? 0 : input_of(c, last + 1)));
     int backward = units(t, o->backward + gradients(t, first + 1, last));
-    way->need = most(way->rest, most(forward, backward));
+    way->need = o->host && last < c->n - 1 ? t->steps + 1 : most(way->rest, most(forward, backward));
     way->cost = (float)((alone ? s->replay_ns : s->forward_ns) + o->extra_ns);
     return true;
 }

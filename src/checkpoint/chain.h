@@ -11,7 +11,7 @@
 
 #include <ebb/nn.h>
 
-enum { EBB__MAX_CHOICES = 20 };
+enum { EBB__MAX_CHOICES = 24 };
 
 /* How a stage that runs directly keeps what its backward needs.  Bytes are above those of its input. */
 typedef struct ebb__choice {
@@ -19,7 +19,8 @@ typedef struct ebb__choice {
     size_t forward;  /* peak while it runs forward: what it keeps and its output included */
     size_t backward; /* peak while it runs backward: what it keeps, the gradient that comes in, and its own
                         parameters' gradients included */
-    double extra_ns; /* recomputing, in its backward */
+    size_t host;     /* kept in host memory beside; where not 0, only outside segments: inside, nothing is kept */
+    double extra_ns; /* recomputing, in its backward, and copies */
 } ebb__choice;
 
 typedef struct ebb__stage {

@@ -85,6 +85,11 @@ size_t ebb__saver_resident_bytes(const ebb_context *ctx)
     return ctx->host ? ebb__pool_resident_bytes(ctx->host->pool) : 0;
 }
 
+void ebb__host_each_live(const ebb_context *ctx, void (*emit)(void *user, const ebb__block *block), void *user)
+{
+    if (ctx->host) ebb__pool_each_live(ctx->host->pool, emit, user);
+}
+
 uint64_t ebb__host_fingerprint(const ebb_context *ctx)
 {
     return ctx->host ? ebb__pool_fingerprint(ctx->host->pool) : 0;

@@ -62,6 +62,8 @@ void ebb__host_copy_out(ebb__pack *pack);  /* starts: storage to block */
 void ebb__host_copy_back(ebb__pack *pack); /* starts: block to storage */
 void ebb__host_wait(ebb__pack *pack);      /* for the copy that was started last */
 void ebb__host_close(ebb_context *ctx);
+/* As ebb__pool_each_live(), of the host pool. */
+void ebb__host_each_live(const ebb_context *ctx, void (*emit)(void *user, const ebb__block *block), void *user);
 uint64_t ebb__host_fingerprint(const ebb_context *ctx); /* of the host pool's layout; 0: none yet */
 
 /* compress.c */

@@ -12,7 +12,8 @@ ebb_status ebb__plan_new(ebb_plan **out, int n_blocks)
     plan->n_blocks = n_blocks;
     plan->segments = ebb__calloc(2 * (size_t)n_blocks, sizeof(*plan->segments));
     plan->ops = ebb__calloc((size_t)n_blocks, sizeof(*plan->ops));
-    if (!plan->segments || !plan->ops) {
+    plan->offload = ebb__calloc((size_t)n_blocks, sizeof(*plan->offload));
+    if (!plan->segments || !plan->ops || !plan->offload) {
         ebb_plan_free(plan);
         return EBB_ENOMEM;
     }
@@ -27,11 +28,14 @@ ebb_status ebb__plan_copy(ebb_plan **out, const ebb_plan *from)
     if (st != EBB_OK) return st;
     ebb_block_range *segments = plan->segments;
     uint32_t *ops = plan->ops;
+    bool *offload = plan->offload;
     *plan = *from;
     plan->segments = segments;
     plan->ops = ops;
+    plan->offload = offload;
     memcpy(segments, from->segments, (size_t)from->n_segments * sizeof(*segments));
     memcpy(ops, from->ops, (size_t)from->n_blocks * sizeof(*ops));
+    memcpy(offload, from->offload, (size_t)from->n_blocks * sizeof(*offload));
     *out = plan;
     return EBB_OK;
 }
@@ -41,6 +45,7 @@ void ebb_plan_free(ebb_plan *plan)
     if (!plan) return;
     ebb__free(plan->segments);
     ebb__free(plan->ops);
+    ebb__free(plan->offload);
     ebb__free(plan);
 }
 
@@ -62,6 +67,26 @@ int ebb__plan_ops(const ebb_op **ops, const ebb_plan *plan, int block, const ebb
     for (int i = 0; i < plan->n_names; i++)
         if (plan->ops[block] & (1u << i)) ops[count++] = plan->names[i];
     return count;
+}
+
+bool ebb__plan_same(const ebb_plan *a, const ebb_plan *b)
+{
+    size_t blocks = (size_t)a->n_blocks;
+    return a->n_blocks == b->n_blocks && a->n_segments == b->n_segments &&
+           memcmp(a->segments, b->segments, (size_t)a->n_segments * sizeof(*a->segments)) == 0 &&
+           memcmp(a->ops, b->ops, blocks * sizeof(*a->ops)) == 0 &&
+           memcmp(a->offload, b->offload, blocks * sizeof(*a->offload)) == 0;
+}
+
+ebb_status ebb__plan_check_offload(const ebb_plan *plan, const char *what)
+{
+    for (int i = 0; i < plan->n_segments; i++)
+        for (int b = plan->segments[i].first; b <= plan->segments[i].last; b++)
+            if (plan->offload[b])
+                return ebb_fail(EBB_EINVAL, "%s: block %d is offloaded, and in segment %d, [%d, %d], which makes its "
+                                "tensors again: only blocks outside segments are offloaded", what, b, i,
+                                plan->segments[i].first, plan->segments[i].last);
+    return EBB_OK;
 }
 
 /* In pre-order a range's parent is the nearest one before it that has not ended. */

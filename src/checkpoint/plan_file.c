@@ -56,6 +56,16 @@ static bool add_recompute(cJSON *root, const ebb_plan *plan)
     return list != NULL;
 }
 
+static bool add_offload(cJSON *root, const ebb_plan *plan)
+{
+    cJSON *list = add_new(root, "offload", cJSON_CreateArray());
+    for (int first = 0, last; list && first < plan->n_blocks; first = last + 1) {
+        for (last = first; last + 1 < plan->n_blocks && plan->offload[last + 1] == plan->offload[first];) last++;
+        if (plan->offload[first] && !add(list, NULL, cJSON_CreateIntArray((int[]){ first, last }, 2))) return false;
+    }
+    return list != NULL;
+}
+
 static bool add_all(cJSON *root, const ebb_plan *plan)
 {
     const ebb_plan_info *info = &plan->info;
@@ -64,8 +74,10 @@ static bool add_all(cJSON *root, const ebb_plan *plan)
            add(root, "config_sha256", cJSON_CreateString(plan->config_sha256)) &&
            add(root, "predicted_peak_reserved_bytes", cJSON_CreateNumber((double)info->peak_reserved_bytes)) &&
            add(root, "predicted_peak_allocated_bytes", cJSON_CreateNumber((double)info->peak_allocated_bytes)) &&
+           add(root, "predicted_peak_host_bytes", cJSON_CreateNumber((double)info->peak_host_bytes)) &&
            add(root, "predicted_overhead", cJSON_CreateNumber(info->overhead)) &&
-           add_segments(root, "segments", plan, &next, plan->n_blocks - 1) && add_recompute(root, plan);
+           add_segments(root, "segments", plan, &next, plan->n_blocks - 1) && add_recompute(root, plan) &&
+           add_offload(root, plan);
 }
 
 char *ebb_plan_print(const ebb_plan *plan)
@@ -98,8 +110,8 @@ ebb_status ebb_plan_save(const ebb_plan *plan, const char *path)
 typedef struct plan_keys {
     int64_t schema;
     char sha256[65];
-    double reserved, allocated, overhead; /* for people; a run finds its own */
-    const cJSON *segments, *recompute;
+    double reserved, allocated, host, overhead; /* for people; a run finds its own */
+    const cJSON *segments, *recompute, *offload;
 } plan_keys;
 
 #define KEY(name, member, ...) { .key = name, .offset = offsetof(plan_keys, member), __VA_ARGS__ }
@@ -108,9 +120,11 @@ static const ebb__field plan_fields[] = {
     KEY("config_sha256", sha256, .kind = EBB__STRING, .bytes = 65, .required = true),
     KEY("predicted_peak_reserved_bytes", reserved, .kind = EBB__NUMBER),
     KEY("predicted_peak_allocated_bytes", allocated, .kind = EBB__NUMBER),
+    KEY("predicted_peak_host_bytes", host, .kind = EBB__NUMBER),
     KEY("predicted_overhead", overhead, .kind = EBB__NUMBER),
     KEY("segments", segments, .kind = EBB__JSON),
     KEY("recompute", recompute, .kind = EBB__JSON),
+    KEY("offload", offload, .kind = EBB__JSON),
 };
 #undef KEY
 
@@ -130,9 +144,16 @@ static ebb_status read_blocks(ebb_block_range *out, const cJSON *pair, int block
     bool right = cJSON_IsArray(pair) && cJSON_GetArraySize(pair) == 2 && cJSON_IsNumber(a) && cJSON_IsNumber(b) &&
                  a->valuedouble == a->valueint && b->valuedouble == b->valueint;
     if (!right || a->valueint < 0 || a->valueint > b->valueint || b->valueint >= blocks)
-        return ebb_fail(EBB_EFORMAT, "%s.blocks: expected [first, last], 0 <= first <= last < %d", path, blocks);
+        return ebb_fail(EBB_EFORMAT, "%s: expected [first, last], 0 <= first <= last < %d", path, blocks);
     *out = (ebb_block_range){ a->valueint, b->valueint };
     return EBB_OK;
+}
+
+static ebb_status read_item_blocks(ebb_block_range *out, const item_keys *keys, const ebb_plan *plan, const char *path)
+{
+    char here[544];
+    snprintf(here, sizeof(here), "%s.blocks", path);
+    return read_blocks(out, keys->blocks, plan->n_blocks, here);
 }
 
 enum { MAX_DEPTH = 128 };
@@ -148,7 +169,7 @@ static ebb_status read_segments(ebb_plan *plan, const cJSON *list, ebb_block_ran
         char here[512];
         snprintf(here, sizeof(here), "%.400s[%d]", path, i);
         EBB_TRY(ebb__json_read(&keys, item, here, segment_fields, 2));
-        EBB_TRY(read_blocks(&r, keys.blocks, plan->n_blocks, here));
+        EBB_TRY(read_item_blocks(&r, &keys, plan, here));
         bool whole = depth > 0 && r.first == within.first && r.last == within.last;
         if (r.first < next || r.last > within.last || whole || plan->n_segments == 2 * plan->n_blocks)
             return ebb_fail(EBB_EFORMAT, "%s: [%d, %d]: segments come in order without overlap, and one inside "
@@ -188,9 +209,24 @@ static ebb_status read_recompute(ebb_plan *plan, const cJSON *list)
         char here[64];
         snprintf(here, sizeof(here), "plan.recompute[%d]", i);
         EBB_TRY(ebb__json_read(&keys, item, here, recompute_fields, 2));
-        EBB_TRY(read_blocks(&r, keys.blocks, plan->n_blocks, here));
+        EBB_TRY(read_item_blocks(&r, &keys, plan, here));
         EBB_TRY(read_ops(&ops, plan, keys.ops, here));
         for (int b = r.first; b <= r.last; b++) plan->ops[b] |= ops;
+    }
+    return EBB_OK;
+}
+
+static ebb_status read_offload(ebb_plan *plan, const cJSON *list)
+{
+    int i = 0;
+    if (list && !cJSON_IsArray(list))
+        return ebb_fail(EBB_EFORMAT, "plan.offload: expected a list of block ranges, such as [[0, 3]]");
+    for (const cJSON *item = list ? list->child : NULL; item; item = item->next, i++) {
+        ebb_block_range r = { 0, 0 };
+        char here[64];
+        snprintf(here, sizeof(here), "plan.offload[%d]", i);
+        EBB_TRY(read_blocks(&r, item, plan->n_blocks, here));
+        for (int b = r.first; b <= r.last; b++) plan->offload[b] = true;
     }
     return EBB_OK;
 }
@@ -209,7 +245,9 @@ static ebb_status read_plan(ebb_plan *plan, const cJSON *root, const char *path,
     memcpy(plan->config_sha256, keys.sha256, sizeof(keys.sha256));
     EBB_TRY(read_segments(plan, keys.segments, (ebb_block_range){ 0, plan->n_blocks - 1 }, 0, "plan.segments"));
     EBB_TRY(read_recompute(plan, keys.recompute));
-    return ebb__ranges_check(plan->segments, plan->n_segments, plan->n_blocks, path);
+    EBB_TRY(read_offload(plan, keys.offload));
+    EBB_TRY(ebb__ranges_check(plan->segments, plan->n_segments, plan->n_blocks, path));
+    return ebb__plan_check_offload(plan, path);
 }
 
 ebb_status ebb__plan_load(ebb_plan **out, const char *path, int blocks, const char *sha256)
@@ -244,13 +282,16 @@ char *ebb_plan_describe(const ebb_plan *plan)
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
     if (!out) return NULL;
-    int covered = 0, last = -1, recomputing = 0;
+    int covered = 0, last = -1, recomputing = 0, offloaded = 0;
     for (int i = 0; i < plan->n_segments; i++) {
         if (plan->segments[i].first <= last) continue;
         last = plan->segments[i].last;
         covered += last - plan->segments[i].first + 1;
     }
-    for (int b = 0; b < plan->n_blocks; b++) recomputing += plan->ops[b] != 0;
+    for (int b = 0; b < plan->n_blocks; b++) {
+        recomputing += plan->ops[b] != 0;
+        offloaded += plan->offload[b];
+    }
     if (plan->n_segments)
         fprintf(out, "%d segments, %d deep, over %d of %d blocks", plan->n_segments, depth_of(plan), covered, plan->n_blocks);
     if (recomputing) {
@@ -265,7 +306,9 @@ char *ebb_plan_describe(const ebb_plan *plan)
         }
         fprintf(out, " in %d blocks", recomputing);
     }
-    if (!plan->n_segments && !recomputing) fprintf(out, "everything kept");
+    if (offloaded)
+        fprintf(out, "%s%d blocks offloaded", plan->n_segments || recomputing ? "; " : "", offloaded);
+    if (!plan->n_segments && !recomputing && !offloaded) fprintf(out, "everything kept");
     if (fclose(out) == 0) return text;
     free(text);
     return NULL;

@@ -105,6 +105,7 @@ const ebb_packer *ebb__output_packer(const ebb_context *ctx, const ebb_op *op)
     for (const ebb__segment *s = ctx->segment; s; s = s->parent)
         if (s->saver != EBB_SAVER_RECOMPUTE) return ebb__saver_packer(s->saver, s->options.custom);
     const ebb__op_saver *said = said_of(ctx, op);
+    if (ctx->offloading && !(said && said->op)) return &ebb__offload;
     return said ? ebb__saver_packer(said->saver, said->packer) : NULL;
 }
 
@@ -170,8 +171,13 @@ void ebb__policy_attach(ebb__recording *r, ebb_tensor *const outs[])
 void ebb__saver_mark(const ebb_call *call, ebb_tensor *const outs[])
 {
     if (call->op->flags & EBB_OP_VIEW) return;
-    if (!call->ctx->segment && call->ctx->n_op_savers == 0) return;
+    if (!call->ctx->segment && call->ctx->n_op_savers == 0 && !call->ctx->offloading) return;
     const ebb_packer *packer = ebb__output_packer(call->ctx, call->op);
     for (int j = 0; j < call->n_out; j++)
         if (outs[j]) outs[j]->storage->packer = packer;
+}
+
+void ebb__keep_unpacked(ebb_tensor *t)
+{
+    if (!t->storage->pack) t->storage->packer = NULL;
 }

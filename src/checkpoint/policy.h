@@ -9,6 +9,8 @@ EBB_NODISCARD ebb_status ebb__segment_ask(ebb__segment *segment, const ebb_call 
 /* Packs for the storages that this call makes a node or segment hold.  Errors: ENOMEM. */
 EBB_NODISCARD ebb_status ebb__policy_reserve(ebb__recording *r, const ebb_call *call, ebb_tensor *const ins[]);
 void ebb__policy_attach(ebb__recording *r, ebb_tensor *const outs[]);
+/* Nodes to come keep the bytes of `t` as they are, unless one has packed them already. */
+void ebb__keep_unpacked(ebb_tensor *t);
 /* Errors: EINVAL (`what`: no op "...", and the nearest). */
 EBB_NODISCARD ebb_status ebb__op_find_named(const ebb_op **out, const char *name, const char *what);
 

@@ -224,9 +224,12 @@ static ebb_status fill(ebb__segment *s)
     ebb__segment_retain(s);
     find_needed(&r);
     ebb__phase before = ebb__phase_set(s->ctx, EBB__PHASE_RECOMPUTE);
+    bool in_recipe = s->ctx->in_recipe;
+    s->ctx->in_recipe = s->recipe;
     st = open_externals(&r);
     for (size_t e = 0; e < s->n_entries && st == EBB_OK; e++)
         if (r.run[e]) st = run_entry(&r, e);
+    s->ctx->in_recipe = in_recipe;
     ebb__phase_set(s->ctx, before);
     replay_deinit(&r);
     if (st == EBB_OK) {

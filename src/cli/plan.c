@@ -6,18 +6,19 @@
 
 enum { MAX_POINTS = 48 };
 
-/* The plan's own JSON carries "segments" and "recompute". */
+/* The plan's own JSON carries "segments", "recompute" and "offload". */
 static void put_plan(cli_json *json, cJSON *object, const ebb_plan *plan)
 {
     ebb_plan_info info = ebb_plan_info_get(plan);
     cli_put_bytes(json, object, "predicted_peak_reserved_bytes", info.peak_reserved_bytes);
     cli_put_bytes(json, object, "predicted_peak_allocated_bytes", info.peak_allocated_bytes);
+    cli_put_bytes(json, object, "predicted_peak_host_bytes", info.peak_host_bytes);
     cli_put_number(json, object, "predicted_overhead", info.overhead);
     cli_put_number(json, object, "recompute_flops", info.recompute_flops);
     char *text = ebb_plan_print(plan);
     cJSON *whole = text ? cJSON_Parse(text) : NULL;
-    static const char *const keys[] = { "segments", "recompute" };
-    for (int i = 0; i < 2; i++) {
+    static const char *const keys[] = { "segments", "recompute", "offload" };
+    for (int i = 0; i < 3; i++) {
         cJSON *part = cJSON_DetachItemFromObjectCaseSensitive(whole, keys[i]);
         if (!part || !cJSON_AddItemToObject(object ? object : json->root, keys[i], part)) json->failed = true;
     }
@@ -25,16 +26,20 @@ static void put_plan(cli_json *json, cJSON *object, const ebb_plan *plan)
     free(text);
 }
 
-static ebb_status add_row(ebb_table *table, const ebb_plan *plan, const ebb_plan *first)
+static ebb_status add_row(ebb_table *table, const ebb_plan *plan, const ebb_plan *first, bool host)
 {
     ebb_plan_info info = ebb_plan_info_get(plan), all = ebb_plan_info_get(first);
-    char text[4][32];
+    char text[5][32];
     char *words = ebb_plan_describe(plan);
     ebb_size_format(info.peak_reserved_bytes, text[0], sizeof(text[0]));
     ebb_size_format(info.peak_allocated_bytes, text[1], sizeof(text[1]));
     snprintf(text[2], sizeof(text[2]), "%.3f", (double)info.peak_reserved_bytes / (double)all.peak_reserved_bytes);
     snprintf(text[3], sizeof(text[3]), "%+.1f%%", info.overhead * 100);
-    ebb_status st = ebb_table_row(table, (const char *const[]){ text[0], text[1], text[2], text[3], words ? words : "" });
+    ebb_size_format(info.peak_host_bytes, text[4], sizeof(text[4]));
+    ebb_status st = host ? ebb_table_row(table, (const char *const[]){ text[0], text[1], text[2], text[3], text[4],
+                                                                       words ? words : "" })
+                         : ebb_table_row(table, (const char *const[]){ text[0], text[1], text[2], text[3],
+                                                                       words ? words : "" });
     free(words);
     return st;
 }
@@ -42,9 +47,12 @@ static ebb_status add_row(ebb_table *table, const ebb_plan *plan, const ebb_plan
 static ebb_status print_table(ebb_plan *const plans[], int n)
 {
     static const char *const titles[] = { ">reserved", ">allocated", ">ratio", ">time", "plan" };
+    static const char *const with_host[] = { ">reserved", ">allocated", ">ratio", ">time", ">host", "plan" };
+    bool host = false;
+    for (int i = 0; i < n; i++) host = host || ebb_plan_info_get(plans[i]).peak_host_bytes > 0;
     ebb_table *table = NULL;
-    ebb_status st = ebb_table_new(&table, 5, titles);
-    for (int i = 0; i < n && st == EBB_OK; i++) st = add_row(table, plans[i], plans[0]);
+    ebb_status st = ebb_table_new(&table, host ? 6 : 5, host ? with_host : titles);
+    for (int i = 0; i < n && st == EBB_OK; i++) st = add_row(table, plans[i], plans[0], host);
     if (st == EBB_OK) ebb_table_print(table, stdout);
     ebb_table_free(table);
     return st;
@@ -84,10 +92,13 @@ static int report_plan(const cli_args *args, const ebb_plan *plan, size_t budget
     }
     if (args->quiet) return CLI_DONE;
     ebb_plan_info info = ebb_plan_info_get(plan);
-    char text[3][32], *words = ebb_plan_describe(plan);
-    printf("fits %s: peak %s reserved, %s allocated; a step takes %+.1f%% time\n%s\n",
+    char text[3][32], beside[64] = "", *words = ebb_plan_describe(plan);
+    if (info.peak_host_bytes)
+        snprintf(beside, sizeof(beside), ", %s of host memory beside",
+                 ebb_size_format(info.peak_host_bytes, text[0], sizeof(text[0])));
+    printf("fits %s: peak %s reserved, %s allocated%s; a step takes %+.1f%% time\n%s\n",
            ebb_size_format(budget, text[0], sizeof(text[0])), ebb_size_format(info.peak_reserved_bytes, text[1], sizeof(text[1])),
-           ebb_size_format(info.peak_allocated_bytes, text[2], sizeof(text[2])), info.overhead * 100, words ? words : "");
+           ebb_size_format(info.peak_allocated_bytes, text[2], sizeof(text[2])), beside, info.overhead * 100, words ? words : "");
     free(words);
     return CLI_DONE;
 }
@@ -120,6 +131,16 @@ static int run_budget(const cli_args *args, const ebb_config *config)
     return status;
 }
 
+static int allow_offload(ebb_config **config, const cli_args *args)
+{
+    static const char *const sets[] = { "memory.offload=auto" };
+    ebb_config *allowed = NULL;
+    ebb_status st = ebb_config_copy(&allowed, *config, sets, 1);
+    ebb_config_free(*config);
+    *config = allowed;
+    return st == EBB_OK ? CLI_DONE : cli_fail(args, st);
+}
+
 static int run(const cli_args *args)
 {
     if (!args->budget == !args->frontier) return cli_usage(args, "plan: give one of --budget SIZE and --frontier");
@@ -130,6 +151,7 @@ static int run(const cli_args *args)
     if (page != EBB_OK) return cli_fail(args, page);
     ebb_config *config = NULL;
     int status = cli_load_config(&config, args);
+    if (status == CLI_DONE && args->offload) status = allow_offload(&config, args);
     if (status != CLI_DONE) return status;
     if (args->html) status = write_page(args, config);
     else status = args->frontier ? run_frontier(args, config) : run_budget(args, config);
@@ -142,6 +164,7 @@ static const cli_option options[] = {
     { "--frontier", NULL, CLI_FLAG, offsetof(cli_args, frontier), "all of it: peak against time", false },
     { "--html", "FILE", CLI_TEXT, offsetof(cli_args, html), "the frontier as a page, for a browser; needs no network", false },
     { "--allocated", NULL, CLI_FLAG, offsetof(cli_args, allocated), "the peak of allocated bytes, not of reserved", false },
+    { "--offload", NULL, CLI_FLAG, offsetof(cli_args, offload), "blocks may wait in host memory (memory.offload auto)", false },
     { "--write", "FILE", CLI_TEXT, offsetof(cli_args, write), "the plan, for memory.checkpoint=plan:FILE", false },
     { "--steps", "N", CLI_COUNT, offsetof(cli_args, steps), "instead of train.steps", false },
 };

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "checkpoint/policy.h"
 #include "core/assert.h"
 #include "core/mem.h"
 #include "tensor/context.h"
@@ -168,7 +169,7 @@ ebb_status ebb__model_dropout(ebb_tensor **out, const ebb_model *model, ebb_tens
     return EBB_OK;
 }
 
-/* A block's own list of op recipes holds while the block runs. */
+/* What a plan says of a block holds while the block runs.  Its output stays: the next block reads it at once. */
 static ebb_status run_block(ebb_tensor **out, const ebb_model *model, int index, ebb_tensor *x)
 {
     const ebb_op *ops[EBB__MAX_RECIPES];
@@ -180,7 +181,10 @@ static ebb_status run_block(ebb_tensor **out, const ebb_model *model, int index,
         ctx->n_recompute_ops = ebb__plan_ops(ops, model->plan, index, list, n);
         ctx->recompute_ops = ops;
     }
+    ctx->offloading = model->plan && model->plan->offload[index];
     ebb_status st = model->config.arch->block(out, model, index, x);
+    if (st == EBB_OK && ctx->offloading) ebb__keep_unpacked(*out);
+    ctx->offloading = false;
     ctx->recompute_ops = list;
     ctx->n_recompute_ops = n;
     ebb_scope(ctx, before);

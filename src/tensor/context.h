@@ -58,6 +58,7 @@ struct ebb_context {
     double recompute_flops;
     struct ebb__op_saver *op_savers; /* per op, see checkpoint/policy.c */
     size_t n_op_savers, cap_op_savers;
+    bool offloading;               /* a plan says so of the block that runs: outputs of ops that nothing was said of */
     struct ebb__pack *last_pack;   /* of those in use, in the order of packing */
     struct ebb__pack *leaving, *coming; /* whose copy is under way */
     struct ebb__host *host;        /* made when something is offloaded first */
@@ -65,6 +66,7 @@ struct ebb_context {
     uint64_t offloaded_bytes, fetched_bytes, packed_bytes, packed_from_bytes;
     struct ebb__segment_record *records; /* what segments of each name did */
     double replay_ms;              /* of the replays inside the one that runs */
+    bool in_recipe;                /* an op's recipe is replayed, not a segment */
     bool check_recompute;
 };
 

@@ -151,10 +151,9 @@ static ebb_status read_train(ebb_config *config)
 
 static ebb_status read_plan(ebb_config *config, const char *path)
 {
-    char found[PATH_MAX], sha256[65];
-    EBB_TRY(ebb__config_find(found, sizeof(found), path, config->folder));
+    char sha256[65];
     EBB_TRY(ebb__config_sha256(sha256, config));
-    EBB_TRY(ebb__plan_load(&config->own_plan, found, config->model.blocks, sha256));
+    EBB_TRY(ebb__plan_load(&config->own_plan, path, config->model.blocks, sha256));
     config->plan = config->own_plan;
     return EBB_OK;
 }
@@ -245,9 +244,12 @@ static ebb_status read_offload(ebb_config *config)
     const cJSON *value = config->memory.offload;
     const char *word = cJSON_GetStringValue(value), *op = NULL;
     if (!value || (word && strcmp(word, "none") == 0)) return EBB_OK;
+    config->may_offload = word && strcmp(word, "auto") == 0;
+    if (config->may_offload) return EBB_OK;
     if (word && strcmp(word, "all") == 0) return add_saver(config, "*", EBB_SAVER_OFFLOAD, "memory.offload");
     if (!cJSON_IsArray(value))
-        return ebb_fail(EBB_EINVAL, "memory.offload: expected \"none\", \"all\" or a list of op names, such as [\"gelu\"]");
+        return ebb_fail(EBB_EINVAL, "memory.offload: expected \"none\", \"all\", \"auto\" or a list of op names, such as "
+                        "[\"gelu\"]");
     int i = 0;
     for (const cJSON *item = value->child; item; item = item->next, i++) {
         EBB_TRY(read_op(&op, item, "memory.offload", i));

@@ -58,6 +58,7 @@ struct ebb_config {
     ebb__config_saver *savers; /* no op twice */
     int n_savers;
     bool rounds;               /* one of them does */
+    bool may_offload;     /* memory.offload "auto": planning may choose it, block by block */
 };
 
 /* From text, for configs that the library brings along.  Errors: as ebb_config_load(). */
@@ -69,12 +70,10 @@ ebb_dtype ebb__config_dtype(const ebb_config *config);
  * and precision.  Errors: ENOMEM. */
 EBB_NODISCARD ebb_status ebb__config_sha256(char out[65], const ebb_config *config);
 
-/* Data files that are not found from the working folder but are from `folder` get its path in
- * front.  Errors: ENOMEM. */
+/* Data files, and the plan of "plan:FILE", that are not found from the working folder but are from `folder`
+ * get its path in front.  Errors: ENOMEM. */
 EBB_NODISCARD ebb_status ebb__config_resolve_paths(cJSON *root, const char *folder);
-/* Where `path` is: from the working folder, else from `folder`; `path` itself where it is in neither. */
-EBB_NODISCARD ebb_status ebb__config_find(char *out, size_t bytes, const char *path, const char *folder);
-/* Makes the data paths that exist absolute, so that a run folder's config works from anywhere. */
+/* Makes the paths that exist absolute, so that a run folder's config works from anywhere. */
 EBB_NODISCARD ebb_status ebb__config_absolute_paths(cJSON *root);
 /* A copy of the tree with every default filled in.  Owner: the caller's. */
 EBB_NODISCARD ebb_status ebb__config_tree(cJSON **out, const ebb_config *config);

@@ -1,4 +1,4 @@
-/* Data paths: from the working folder, else from the config's folder. */
+/* Paths of data and of a plan: from the working folder, else from the config's folder. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,12 +11,36 @@
 static const char *const path_keys[] = { "path", "images", "labels", "eval_images", "eval_labels" };
 enum { N_PATH_KEYS = sizeof(path_keys) / sizeof(path_keys[0]) };
 
-typedef ebb_status path_fn(cJSON *item, const char *folder);
+static const char plan_word[] = "plan:";
 
-static ebb_status replace(cJSON *item, const char *text)
+/* Sets `out` to what stands for the file at `path`; leaves it where there is nothing better. */
+typedef void path_fn(char out[PATH_MAX], const char *path, const char *folder);
+
+/* From the working folder, else from `folder`. */
+static void find(char out[PATH_MAX], const char *path, const char *folder)
 {
-    return cJSON_SetValuestring(item, text) ? EBB_OK
-                                            : ebb_fail(EBB_ENOMEM, "config: no memory for a path");
+    if (path[0] == '/' || folder[0] == '\0' || access(path, F_OK) == 0) return;
+    char there[PATH_MAX];
+    int n = snprintf(there, sizeof(there), "%s/%s", folder, path);
+    if (n >= 0 && (size_t)n < sizeof(there) && access(there, F_OK) == 0) memcpy(out, there, (size_t)n + 1);
+}
+
+static void make_absolute(char out[PATH_MAX], const char *path, const char *folder)
+{
+    (void)folder;
+    char full[PATH_MAX];
+    if (realpath(path, full)) memcpy(out, full, sizeof(full));
+}
+
+/* `item` is a string: `word`, then a path. */
+static ebb_status replace(cJSON *item, const char *word, path_fn *fn, const char *folder)
+{
+    char text[PATH_MAX + sizeof(plan_word)], *path = text + strlen(word);
+    path[0] = '\0';
+    fn(path, item->valuestring + strlen(word), folder);
+    if (path[0] == '\0') return EBB_OK;
+    memcpy(text, word, strlen(word));
+    return cJSON_SetValuestring(item, text) ? EBB_OK : ebb_fail(EBB_ENOMEM, "config: no memory for a path");
 }
 
 static ebb_status each_path(cJSON *root, path_fn *fn, const char *folder)
@@ -24,38 +48,14 @@ static ebb_status each_path(cJSON *root, path_fn *fn, const char *folder)
     cJSON *data = cJSON_GetObjectItemCaseSensitive(root, "data");
     for (int i = 0; i < N_PATH_KEYS; i++) {
         cJSON *item = cJSON_GetObjectItemCaseSensitive(data, path_keys[i]);
-        if (!cJSON_IsString(item) || item->valuestring[0] == '\0') continue;
-        EBB_TRY(fn(item, folder));
+        if (cJSON_IsString(item) && item->valuestring[0]) EBB_TRY(replace(item, "", fn, folder));
     }
-    return EBB_OK;
+    cJSON *memory = cJSON_GetObjectItemCaseSensitive(root, "memory");
+    cJSON *checkpoint = cJSON_GetObjectItemCaseSensitive(memory, "checkpoint");
+    bool plan = cJSON_IsString(checkpoint) && strncmp(checkpoint->valuestring, plan_word, strlen(plan_word)) == 0;
+    return plan ? replace(checkpoint, plan_word, fn, folder) : EBB_OK;
 }
 
-ebb_status ebb__config_find(char *out, size_t bytes, const char *path, const char *folder)
-{
-    bool here = path[0] == '/' || folder[0] == '\0' || access(path, F_OK) == 0;
-    int n = here ? -1 : snprintf(out, bytes, "%s/%s", folder, path);
-    if (n >= 0 && (size_t)n < bytes && access(out, F_OK) == 0) return EBB_OK;
-    n = snprintf(out, bytes, "%s", path);
-    return (size_t)n < bytes ? EBB_OK : ebb_fail(EBB_EINVAL, "config: too long a path: \"%.80s...\"", path);
-}
-
-static ebb_status resolve(cJSON *item, const char *folder)
-{
-    char found[PATH_MAX];
-    EBB_TRY(ebb__config_find(found, sizeof(found), item->valuestring, folder));
-    return strcmp(found, item->valuestring) == 0 ? EBB_OK : replace(item, found);
-}
-
-static ebb_status make_absolute(cJSON *item, const char *folder)
-{
-    (void)folder;
-    char full[PATH_MAX];
-    return realpath(item->valuestring, full) ? replace(item, full) : EBB_OK;
-}
-
-ebb_status ebb__config_resolve_paths(cJSON *root, const char *folder)
-{
-    return each_path(root, resolve, folder);
-}
+ebb_status ebb__config_resolve_paths(cJSON *root, const char *folder) { return each_path(root, find, folder); }
 
 ebb_status ebb__config_absolute_paths(cJSON *root) { return each_path(root, make_absolute, ""); }

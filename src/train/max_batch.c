@@ -10,18 +10,21 @@ typedef struct trial {
     size_t limit;
 } trial;
 
-/* *peak SIZE_MAX: it does not even run dry (a shape too large, a budget that nothing fits). */
+/* *peak SIZE_MAX: it does not fit whatever the limit (a shape too large, a budget that nothing fits, more host
+ * memory than memory.host_limit).  Without limits the dry pools never run out: ENOMEM is this process's own. */
 static ebb_status peak_of(const trial *t, int64_t batch, size_t *peak)
 {
     char set[64];
-    const char *sets[] = { set, "memory.limit=null" };
+    const char *sets[] = { set, "memory.limit=null", "memory.host_limit=null" };
     snprintf(set, sizeof(set), "train.batch=%lld", (long long)batch);
     ebb_config *config = NULL;
-    EBB_TRY(ebb_config_copy(&config, t->config, sets, 2));
+    EBB_TRY(ebb_config_copy(&config, t->config, sets, 3));
     ebb_train_result *result = ebb__malloc(sizeof(*result));
     ebb_status st = result ? ebb_estimate(result, config, t->options) : EBB_ENOMEM;
-    *peak = st == EBB_OK ? result->memory.peak_reserved_bytes : SIZE_MAX;
-    if (result && (st == EBB_ENOMEM || st == EBB_EBUDGET || st == EBB_ESHAPE)) st = EBB_OK;
+    size_t host = t->config->memory.host_limit_bytes;
+    bool fits = st == EBB_OK && (host == 0 || result->host_memory.peak_reserved_bytes <= host);
+    *peak = fits ? result->memory.peak_reserved_bytes : SIZE_MAX;
+    if (st == EBB_EBUDGET || st == EBB_ESHAPE) st = EBB_OK;
     ebb__free(result);
     ebb_config_free(config);
     return st;

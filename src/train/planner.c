@@ -1,14 +1,16 @@
 /* The fastest plan within a budget.  The dynamic program (checkpoint/chain.h) proposes on its model of
  * allocated bytes; a dry run of the whole training disposes, with exact peaks.  The program's budget is
- * found by halving an interval whose ends do not depend on the budget asked for, so that a larger budget
+ * found by halving intervals whose ends do not depend on the budget asked for, so that a larger budget
  * never gets a slower plan. */
 #include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
+#include "train/planner.h"
+#include "train/price.h"
 #include "train/profile.h"
 
-enum { GRID_STEPS = 2000, HALVINGS = 8, MAX_TRIED = 64 };
+enum { GRID_STEPS = 2000, HALVINGS = 10 };
 
 typedef struct planner {
     const ebb_config *config;
@@ -21,91 +23,59 @@ typedef struct planner {
     ebb__chain_table *table;
     size_t table_bytes;
     double none_ns; /* a step that keeps everything */
-    ebb_plan *tried[MAX_TRIED];
-    int n_tried;
+    ebb_plan **tried; /* [0] keeps everything */
+    size_t n_tried, cap_tried;
 } planner;
 
 /* ---- confirming ----------------------------------------------------------------------------- */
-
-typedef struct clock_meter {
-    ebb__meter meter;
-    const ebb__rates *rates;
-    double ns;
-} clock_meter;
-
-static void on_kernel(ebb__meter *self, const ebb_call *call, int pass, const ebb__owner *owner, const ebb_cost *cost,
-                      double unused)
-{
-    (void)owner;
-    (void)unused;
-    clock_meter *m = (clock_meter *)(void *)self;
-    m->ns += ebb__rates_ns(m->rates, call, pass, cost);
-}
-
-/* Reads weight, gradient and moments, writes weight and moments. */
-static double optimizer_ns(const planner *p)
-{
-    double bytes = (double)p->config->model.parameters * (double)ebb_dtype_bytes(ebb__config_dtype(p->config));
-    return 7 * bytes / p->rates.bytes_per_ns;
-}
 
 static size_t peak_of(const planner *p, const ebb_plan *plan)
 {
     return p->allocated ? plan->info.peak_allocated_bytes : plan->info.peak_reserved_bytes;
 }
 
+/* Within memory.host_limit too. */
+static bool fits(const planner *p, const ebb_plan *plan, size_t budget)
+{
+    size_t host = p->config->memory.host_limit_bytes;
+    return peak_of(p, plan) <= budget && (host == 0 || plan->info.peak_host_bytes <= host);
+}
+
 static ebb_status confirm(planner *p, ebb_plan *plan)
 {
     ebb_config config = ebb__config_under(p->config, plan);
-    clock_meter clock = { .meter.kernel = on_kernel, .rates = &p->rates };
     ebb_train_result *result = ebb__malloc(sizeof(*result));
     if (!result) return EBB_ENOMEM;
-    ebb__run run = { 0 };
-    ebb_status st = ebb__run_open_planned(&run, &config, &p->options, p->device);
+    double ns = 0;
+    ebb_status st = ebb__price(result, &ns, &config, &p->options, p->device, &p->rates);
     if (st == EBB_OK) {
-        run.ctx->meter = &clock.meter;
-        run.meter_ns = &clock.ns;
-        st = ebb__train_cut_short(&run);
-    }
-    if (st == EBB_OK) {
-        ebb__run_result(result, &run);
-        double ns = run.step_ns + optimizer_ns(p);
         if (p->none_ns == 0) p->none_ns = ns;
         plan->info = (ebb_plan_info){ .peak_reserved_bytes = result->memory.peak_reserved_bytes,
                                       .peak_allocated_bytes = result->memory.peak_allocated_bytes,
+                                      .peak_host_bytes = result->host_memory.peak_reserved_bytes,
                                       .overhead = ns / p->none_ns - 1,
                                       .recompute_flops = result->recompute_flops,
                                       .memory = result->memory };
         memcpy(plan->config_sha256, p->sha256, sizeof(plan->config_sha256));
     }
-    ebb__run_close(&run);
     ebb__free(result);
     return st;
-}
-
-static bool same_plan(const ebb_plan *a, const ebb_plan *b)
-{
-    return a->n_segments == b->n_segments &&
-           memcmp(a->segments, b->segments, (size_t)a->n_segments * sizeof(*a->segments)) == 0 &&
-           memcmp(a->ops, b->ops, (size_t)a->n_blocks * sizeof(*a->ops)) == 0;
 }
 
 /* Takes `plan` over, on errors too.  *out is borrowed; it may have been tried before. */
 static ebb_status try_plan(planner *p, ebb_plan *plan, const ebb_plan **out)
 {
-    for (int i = 0; i < p->n_tried; i++)
-        if (same_plan(p->tried[i], plan)) {
+    ebb_status st = ebb__grow(&p->tried, &p->cap_tried, p->n_tried + 1, sizeof(*p->tried));
+    for (size_t i = 0; i < p->n_tried && st == EBB_OK; i++)
+        if (ebb__plan_same(p->tried[i], plan)) {
             ebb_plan_free(plan);
             *out = p->tried[i];
             return EBB_OK;
         }
-    ebb_status st = p->n_tried < MAX_TRIED ? confirm(p, plan) : ebb_fail(EBB_EBUDGET, "plan: too many trials");
-    if (st != EBB_OK) {
-        ebb_plan_free(plan);
-        return st;
-    }
-    *out = p->tried[p->n_tried++] = plan;
-    return EBB_OK;
+    if (st == EBB_OK) st = confirm(p, plan);
+    if (st == EBB_OK) *out = p->tried[p->n_tried++] = plan;
+    else ebb_plan_free(plan);
+    return st;
 }
 
 /* ---- proposing ------------------------------------------------------------------------------ */
@@ -145,7 +115,10 @@ static ebb_status propose(planner *p, size_t bytes, const ebb_plan **out)
     if (!choice) return EBB_ENOMEM;
     ebb_status st = ebb__plan_copy(&plan, p->profile.plan);
     if (st == EBB_OK && ebb__chain_plan(p->table, bytes, choice, plan->segments, &plan->n_segments)) {
-        for (int b = 0; b < plan->n_blocks; b++) plan->ops[b] = p->profile.ops[b + 1][choice[b + 1]];
+        for (int b = 0; b < plan->n_blocks; b++) {
+            plan->ops[b] = p->profile.ops[b + 1][choice[b + 1]];
+            plan->offload[b] = c->stages[b + 1].choices[choice[b + 1]].host > 0;
+        }
         for (int i = 0; i < plan->n_segments; i++) { /* stages are blocks + 1 */
             plan->segments[i].first--;
             plan->segments[i].last--;
@@ -160,6 +133,7 @@ static ebb_status propose(planner *p, size_t bytes, const ebb_plan **out)
 
 /* ---- lifetime ------------------------------------------------------------------------------- */
 
+/* What keeps everything is tried: overheads are over its time. */
 static ebb_status planner_init(planner *p, const ebb_config *config, const ebb_train_options *options, bool allocated)
 {
     *p = (planner){ .config = config, .allocated = allocated };
@@ -170,18 +144,32 @@ static ebb_status planner_init(planner *p, const ebb_config *config, const ebb_t
                                       .steps = options->steps };
     EBB_TRY(ebb__config_sha256(p->sha256, config));
     EBB_TRY(ebb__rates_load(&p->rates));
-    EBB_TRY(ebb__profile_init(&p->profile, config, &p->options, p->device, &p->rates));
     ebb_plan *none = NULL;
     const ebb_plan *tried = NULL;
-    EBB_TRY(ebb__plan_copy(&none, p->profile.plan));
+    EBB_TRY(ebb__plan_new(&none, config->model.blocks));
     return try_plan(p, none, &tried);
+}
+
+static ebb_status planner_profile(planner *p)
+{
+    return ebb__profile_init(&p->profile, p->config, &p->options, p->device, &p->rates);
 }
 
 static void planner_deinit(planner *p)
 {
-    for (int i = 0; i < p->n_tried; i++) ebb_plan_free(p->tried[i]);
+    for (size_t i = 0; i < p->n_tried; i++) ebb_plan_free(p->tried[i]);
+    ebb__free(p->tried);
     ebb__chain_table_free(p->table);
     ebb__profile_deinit(&p->profile);
+}
+
+ebb_status ebb__plan_predict(ebb_plan *plan, const ebb_config *config, const ebb_train_options *options)
+{
+    planner p;
+    ebb_status st = planner_init(&p, config, options, false);
+    if (st == EBB_OK) st = confirm(&p, plan);
+    planner_deinit(&p);
+    return st;
 }
 
 /* ---- one budget ----------------------------------------------------------------------------- */
@@ -189,9 +177,9 @@ static void planner_deinit(planner *p)
 static const ebb_plan *fastest_within(const planner *p, size_t budget)
 {
     const ebb_plan *best = NULL;
-    for (int i = 0; i < p->n_tried; i++) {
+    for (size_t i = 0; i < p->n_tried; i++) {
         const ebb_plan *plan = p->tried[i];
-        if (peak_of(p, plan) > budget) continue;
+        if (!fits(p, plan, budget)) continue;
         if (!best || plan->info.overhead < best->info.overhead ||
             (plan->info.overhead == best->info.overhead && peak_of(p, plan) < peak_of(p, best)))
             best = plan;
@@ -202,8 +190,8 @@ static const ebb_plan *fastest_within(const planner *p, size_t budget)
 static const ebb_plan *smallest(const planner *p)
 {
     const ebb_plan *best = p->tried[0];
-    for (int i = 1; i < p->n_tried; i++)
-        if (peak_of(p, p->tried[i]) < peak_of(p, best)) best = p->tried[i];
+    for (size_t i = 1; i < p->n_tried; i++)
+        if (fits(p, p->tried[i], SIZE_MAX) && peak_of(p, p->tried[i]) < peak_of(p, best)) best = p->tried[i];
     return best;
 }
 
@@ -241,7 +229,6 @@ static ebb_status try_uniform(planner *p, size_t budget)
         const ebb_plan *best = fastest_within(p, budget), *tried = NULL;
         double n = (double)p->config->train.accumulate;
         if (best && extra * n >= best->info.overhead * p->none_ns) continue;
-        if (p->n_tried > MAX_TRIED - 4) break;
         ebb_plan *plan = NULL;
         EBB_TRY(ebb__plan_copy(&plan, p->profile.plan));
         for (int first = 0; first < blocks; first += k)
@@ -277,27 +264,28 @@ static ebb_status halve(planner *p, size_t budget)
     for (int i = 0; i < HALVINGS && low < high; i++) {
         size_t middle = low + (high - low) / 2;
         EBB_TRY(propose(p, middle, &plan));
-        if (plan && peak_of(p, plan) <= budget) low = middle;
+        if (plan && fits(p, plan, budget)) low = middle;
         else high = middle;
     }
     return EBB_OK;
 }
 
+/* On the grid of the budget, and on the one that a smaller budget would get. */
 static ebb_status search(planner *p, size_t budget)
 {
     const ebb_plan *plan = NULL;
-    if (peak_of(p, p->tried[0]) <= budget) return EBB_OK; /* keeping everything fits */
-    size_t base = p->profile.base_bytes;
-    EBB_TRY(solve(p, budget > base ? budget - base : 1));
+    if (fits(p, p->tried[0], budget)) return EBB_OK; /* keeping everything does */
+    EBB_TRY(planner_profile(p));
+    size_t base = p->profile.base_bytes, left = budget > base ? budget - base : 1;
+    EBB_TRY(solve(p, left));
     size_t low = ebb__chain_smallest(p->table);
     if (low != SIZE_MAX) EBB_TRY(propose(p, low, &plan));
-    if (plan && peak_of(p, plan) <= budget) {
-        EBB_TRY(halve(p, budget));
-    } else {
-        EBB_TRY(try_smallest(p));
-        if (fastest_within(p, budget)) EBB_TRY(halve(p, budget));
-    }
-    return fastest_within(p, budget) ? try_uniform(p, budget) : EBB_OK;
+    if (!plan || !fits(p, plan, budget)) EBB_TRY(try_smallest(p));
+    if (!fastest_within(p, budget)) return EBB_OK;
+    EBB_TRY(halve(p, budget));
+    EBB_TRY(solve(p, left / 2));
+    EBB_TRY(halve(p, budget));
+    return try_uniform(p, budget);
 }
 
 ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config, const ebb_train_options *options, size_t budget_bytes,
@@ -344,6 +332,7 @@ ebb_status ebb_plan_frontier(ebb_plan *plans[], int max, int *n, const ebb_confi
     if (!p) return EBB_ENOMEM;
     *n = 0;
     ebb_status st = planner_init(p, config, options, allocated);
+    if (st == EBB_OK) st = planner_profile(p);
     if (st == EBB_OK) st = walk_frontier(p);
     size_t budget = SIZE_MAX;
     while (st == EBB_OK && *n < max) {

@@ -17,13 +17,15 @@ static void on_kernel(ebb__meter *self, const ebb_call *call, int pass, const eb
     (void)owner;
     (void)unused;
     clock_meter *m = (clock_meter *)(void *)self;
-    m->ns += ebb__rates_ns(m->rates, call, pass, cost);
+    m->ns += ebb__rates_ns(m->rates, call, ebb__rate_of(call, pass), cost);
 }
 
-/* Reads weight, gradient and moments, writes weight and moments. */
-static double optimizer_ns(const ebb_config *config, const ebb__rates *rates)
+/* Of the step that has run: kernels, copies to host memory and back, the optimizer. */
+static double step_ns_of(const ebb__run *run, const ebb_config *config, const ebb__rates *rates)
 {
-    return 7 * (double)config->model.parameters * (double)ebb_dtype_bytes(ebb__config_dtype(config)) / rates->bytes_per_ns;
+    double parameters = (double)config->model.parameters * (double)ebb_dtype_bytes(ebb__config_dtype(config));
+    double copied = (double)(run->step_offloaded_bytes + run->step_fetched_bytes);
+    return run->step_ns + copied / rates->copy_bytes_per_ns + parameters / rates->update_bytes_per_ns;
 }
 
 ebb_status ebb__price(ebb_train_result *result, double *step_ns, const ebb_config *config,
@@ -39,7 +41,7 @@ ebb_status ebb__price(ebb_train_result *result, double *step_ns, const ebb_confi
     }
     if (st == EBB_OK) {
         ebb__run_result(result, &run);
-        *step_ns = run.step_ns + optimizer_ns(config, rates);
+        *step_ns = step_ns_of(&run, config, rates);
     }
     ebb__run_close(&run);
     return st;
@@ -71,6 +73,7 @@ static ebb_status price_own(own_price *p, ebb_plan_info *out, const ebb_config *
     EBB_TRY(ebb__price(&p->result, &own_ns, config, &o, device, &p->rates));
     *out = (ebb_plan_info){ .peak_reserved_bytes = p->result.memory.peak_reserved_bytes,
                             .peak_allocated_bytes = p->result.memory.peak_allocated_bytes,
+                            .peak_host_bytes = p->result.host_memory.peak_reserved_bytes,
                             .overhead = own_ns / none_ns - 1,
                             .recompute_flops = p->result.recompute_flops,
                             .memory = p->result.memory };

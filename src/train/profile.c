@@ -2,21 +2,25 @@
 
 #include <string.h>
 
+#include "checkpoint/pack.h"
 #include "core/mem.h"
 #include "nn/model.h"
 
 /* ---- one dry step --------------------------------------------------------------------------- */
 
 typedef struct stage_figures {
-    double forward_ns, recompute_ns;
+    double forward_ns, recompute_ns;    /* forward: as the rate of a replay is */
     size_t forward_peak, backward_peak; /* of allocated bytes, by whatever stage */
-    size_t held;                        /* behind forward, of what the stage made */
+    size_t held, host;                  /* behind forward, of what the stage made */
     size_t gradients;                   /* of all parameters, when its backward is done */
 } stage_figures;
 
 /* Watches the last micro-batch of a dry step. */
 typedef struct probe {
     ebb__meter meter;
+    const ebb_config *config;
+    const ebb_train_options *options;
+    const char *device;
     const ebb__rates *rates;
     ebb__run run;
     int n_stages;
@@ -52,7 +56,9 @@ static void on_kernel(ebb__meter *self, const ebb_call *call, int pass, const eb
     probe *p = (probe *)(void *)self;
     int stage = stage_of(p, owner->scope);
     stage_figures *f = &p->stages[stage];
-    double ns = ebb__rates_ns(p->rates, call, pass, cost);
+    ebb__rate rate = ebb__rate_of(call, pass);
+    if (rate == EBB__RATE_FORWARD) rate = EBB__RATE_REPLAY; /* plans differ in how often it runs again */
+    double ns = ebb__rates_ns(p->rates, call, rate, cost);
     ebb_memory_stats now;
     ebb_memory_stats_get(call->ctx, &now);
     switch (call->ctx->phase) {
@@ -78,6 +84,12 @@ static void add_held(void *user, const ebb__block *block)
     p->stages[stage_of(p, owner->scope)].held += ebb__block_bytes(block);
 }
 
+static void add_host(void *user, const ebb__block *block)
+{
+    probe *p = user;
+    p->stages[stage_of(p, ebb__block_owner(block)->scope)].host += ebb__block_bytes(block);
+}
+
 /* Behind each forward; the last one's figures stay. */
 static ebb_status on_backward(void *user, ebb_context *ctx)
 {
@@ -85,20 +97,24 @@ static ebb_status on_backward(void *user, ebb_context *ctx)
     ebb_memory_stats now;
     ebb_memory_stats_get(ctx, &now);
     p->base = now.allocated_bytes;
-    for (int i = 0; i < p->n_stages; i++) p->stages[i].held = p->stages[i].backward_peak = p->stages[i].gradients = 0;
+    for (int i = 0; i < p->n_stages; i++) {
+        stage_figures *f = &p->stages[i];
+        f->held = f->host = f->backward_peak = f->gradients = 0;
+    }
     ebb__pool_each_live(ebb__context_pool(ctx), add_held, p);
+    ebb__host_each_live(ctx, add_host, p);
     for (int i = 0; i < p->n_stages; i++) p->base -= p->stages[i].held;
     return EBB_OK;
 }
 
-static ebb_status run_probe(probe *p, const ebb_config *config, const ebb_train_options *options, const char *device)
+static ebb_status run_probe(probe *p, const ebb_config *config)
 {
     memset(p->stages, 0, (size_t)p->n_stages * sizeof(*p->stages));
     ebb_observer observer = { .user = p, .on_backward = on_backward };
-    ebb_train_options o = { .struct_bytes = sizeof(o), .threads = options->threads, .steps = 1,
+    ebb_train_options o = { .struct_bytes = sizeof(o), .threads = p->options->threads, .steps = 1,
                             .observer = &observer };
     p->meter.kernel = on_kernel;
-    ebb_status st = ebb__run_open(&p->run, config, &o, device);
+    ebb_status st = ebb__run_open(&p->run, config, &o, p->device);
     if (st == EBB_OK) st = ebb__run_open_data(&p->run);
     if (st == EBB_OK) st = ebb__run_open_training(&p->run);
     if (st == EBB_OK) {
@@ -125,7 +141,7 @@ ebb_config ebb__config_under(const ebb_config *config, const ebb_plan *plan)
     ebb_config c = *config;
     c.plan = plan;
     c.budget_bytes = 0;
-    c.memory.limit_bytes = 0;
+    c.memory.limit_bytes = c.memory.host_limit_bytes = 0;
     return c;
 }
 
@@ -136,40 +152,41 @@ static size_t above(size_t peak, size_t below) { return peak > below ? peak - be
 static double per_micro_batch(const ebb_config *c) { return c->train.accumulate > 1 ? 2 : 1; }
 
 /* What a step under every:1 shows: inputs of stages, and forwards that keep nothing. */
-static void read_segments(ebb__profile *out, const probe *p, const ebb_config *config)
+static void read_segments(ebb__profile *out, const probe *p)
 {
     size_t below = p->base;
     for (int i = 0; i < p->n_stages; i++) {
         ebb__stage *s = &out->chain.stages[i];
         s->divisible = i > 0 && i < p->n_stages - 1;
         s->replay = above(p->stages[i].forward_peak, below);
-        s->replay_ns = p->stages[i].recompute_ns / per_micro_batch(config);
+        s->replay_ns = p->stages[i].recompute_ns / per_micro_batch(p->config);
         if (i + 1 < p->n_stages) s[1].input = p->stages[i].held;
         below += p->stages[i].held;
     }
 }
 
-/* What a step shows that recomputes `ops` in every block. */
-static void read_choice(ebb__profile *out, const probe *p, const ebb_config *config, uint32_t ops)
+/* What a step shows that recomputes `ops` in every block, and offloads what they keep, or not. */
+static void read_choice(ebb__profile *out, const probe *p, uint32_t ops, bool away)
 {
     size_t below = p->base;
-    double n = per_micro_batch(config);
+    double n = per_micro_batch(p->config);
     for (int i = 0; i < p->n_stages; i++) {
         ebb__stage *s = &out->chain.stages[i];
         const stage_figures *f = &p->stages[i];
         size_t later = i + 1 < p->n_stages ? f[1].gradients : 0, output = i + 1 < p->n_stages ? s[1].input : 0;
         size_t before = n > 1 ? f->gradients : later; /* those of an earlier micro-batch are there */
-        if (ops == 0) {
+        if (ops == 0 && !away) {
             s->forward_ns = f->forward_ns / n;
             s->gradients = above(f->gradients, before);
         }
-        if ((s->divisible || ops == 0) && s->n_choices < EBB__MAX_CHOICES) {
+        if ((s->divisible || (ops == 0 && !away)) && s->n_choices < EBB__MAX_CHOICES) {
             out->ops[i][s->n_choices] = ops;
             s->choices[s->n_choices++] = (ebb__choice){
                 .keep = above(f->held, output),
                 .forward = above(f->forward_peak, below),
                 .backward = above(f->backward_peak, below + (n > 1 ? 0 : later)),
-                .extra_ns = f->recompute_ns / n,
+                .host = away ? f->host : 0,
+                .extra_ns = f->recompute_ns / n + (away ? 2 * (double)f->host / p->rates->copy_bytes_per_ns : 0),
             };
         }
         below += f->held;
@@ -187,7 +204,8 @@ static bool alike(const ebb__stage *a, const ebb__stage *b)
     bool same = a->divisible == b->divisible && a->n_choices == b->n_choices && a->forward_ns == b->forward_ns &&
                 near(a->input, b->input) && near(a->gradients, b->gradients);
     for (int k = 0; same && k < a->n_choices; k++)
-        same = a->choices[k].extra_ns == b->choices[k].extra_ns && near(a->choices[k].keep, b->choices[k].keep);
+        same = a->choices[k].extra_ns == b->choices[k].extra_ns && near(a->choices[k].keep, b->choices[k].keep) &&
+               near(a->choices[k].host, b->choices[k].host);
     return same;
 }
 
@@ -200,6 +218,7 @@ static void raise(ebb__stage *a, const ebb__stage *b)
         ebb__choice *x = &a->choices[k];
         const ebb__choice *y = &b->choices[k];
         x->keep = larger(x->keep, y->keep);
+        x->host = larger(x->host, y->host);
         x->forward = larger(x->forward, y->forward);
         x->backward = larger(x->backward, y->backward);
     }
@@ -215,9 +234,30 @@ static void level(ebb__chain *c)
     }
 }
 
+/* One that is only for blocks outside segments is no reason to drop one for all. */
 static bool dominated(const ebb__choice *a, const ebb__choice *by)
 {
-    return a->keep >= by->keep && a->backward >= by->backward && a->extra_ns >= by->extra_ns;
+    return a->host >= by->host && a->keep >= by->keep && a->backward >= by->backward && a->extra_ns >= by->extra_ns;
+}
+
+/* Choices that go to host memory, in as many of the first blocks as its limit allows: those are held longest.  An
+ * eighth is left to the host pool's segments. */
+static void limit_host(ebb__profile *out, size_t limit)
+{
+    size_t sum = 0;
+    for (int i = 0; i < out->chain.n; i++) {
+        ebb__stage *s = &out->chain.stages[i];
+        int n = 0;
+        size_t most = 0;
+        for (int k = 0; k < s->n_choices; k++) most = larger(most, s->choices[k].host);
+        sum += most;
+        for (int k = 0; k < s->n_choices; k++) {
+            if (s->choices[k].host && sum > limit - limit / 8) continue;
+            s->choices[n] = s->choices[k];
+            out->ops[i][n++] = out->ops[i][k];
+        }
+        s->n_choices = n;
+    }
 }
 
 /* Only the front of bytes and time stays; choice 0 (keep all) stays first. */
@@ -243,13 +283,18 @@ typedef struct candidate {
     double bytes_per_ns;
 } candidate;
 
-static ebb_status probe_ops(ebb__profile *out, probe *p, const ebb_config *config, const ebb_train_options *options,
-                            const char *device, uint32_t ops)
+static ebb_status probe_ops(ebb__profile *out, probe *p, uint32_t ops, bool away)
 {
-    for (int b = 0; b < out->plan->n_blocks; b++) out->plan->ops[b] = ops;
-    ebb_config c = short_config(config, out->plan);
-    ebb_status st = run_probe(p, &c, options, device);
-    for (int b = 0; b < out->plan->n_blocks; b++) out->plan->ops[b] = 0;
+    for (int b = 0; b < out->plan->n_blocks; b++) {
+        out->plan->ops[b] = ops;
+        out->plan->offload[b] = away;
+    }
+    ebb_config c = short_config(p->config, out->plan);
+    ebb_status st = run_probe(p, &c);
+    for (int b = 0; b < out->plan->n_blocks; b++) {
+        out->plan->ops[b] = 0;
+        out->plan->offload[b] = false;
+    }
     return st;
 }
 
@@ -267,18 +312,17 @@ static candidate judge(const ebb__profile *out, const probe *p, uint32_t ops)
 enum { MAX_CANDIDATES = 4 };
 
 /* Single ops that free bytes, as choices; the best first as candidates for sets. */
-static ebb_status find_candidates(candidate *best, int *n, ebb__profile *out, probe *p, const uint64_t *seen,
-                                  const ebb_config *config, const ebb_train_options *options, const char *device)
+static ebb_status find_candidates(candidate *best, int *n, ebb__profile *out, probe *p, const uint64_t *seen)
 {
     *n = 0;
     for (int i = 0; i < ebb_op_count() && i < EBB__RATES_OPS; i++) {
         if (!(seen[i / 64] >> (i % 64) & 1)) continue;
         uint32_t ops = ebb__plan_op(out->plan, ebb_op_at(i));
         if (!ops) break;
-        EBB_TRY(probe_ops(out, p, config, options, device, ops));
+        EBB_TRY(probe_ops(out, p, ops, false));
         candidate c = judge(out, p, ops);
         if (c.bytes_per_ns <= 0) continue;
-        read_choice(out, p, config, ops);
+        read_choice(out, p, ops, false);
         int at = *n < MAX_CANDIDATES ? (*n)++ : MAX_CANDIDATES;
         while (at > 0 && best[at - 1].bytes_per_ns < c.bytes_per_ns) {
             if (at < MAX_CANDIDATES) best[at] = best[at - 1];
@@ -286,6 +330,20 @@ static ebb_status find_candidates(candidate *best, int *n, ebb__profile *out, pr
         }
         if (at < MAX_CANDIDATES) best[at] = c;
     }
+    return EBB_OK;
+}
+
+/* Everything, and all but what is made again in less time than it takes to copy there and back. */
+static ebb_status probe_offload(ebb__profile *out, probe *p, const candidate *best, int n)
+{
+    uint32_t sets[] = { 0, 0 };
+    for (int k = 0; k < n; k++) sets[1] |= best[k].bytes_per_ns > p->rates->copy_bytes_per_ns / 2 ? best[k].ops : 0;
+    for (int i = 0; i < (sets[1] ? 2 : 1); i++) {
+        EBB_TRY(probe_ops(out, p, sets[i], true));
+        read_choice(out, p, sets[i], true);
+    }
+    size_t limit = p->config->memory.host_limit_bytes;
+    if (limit) limit_host(out, limit);
     return EBB_OK;
 }
 
@@ -302,30 +360,30 @@ static ebb_status make_room(ebb__profile *out, probe *p, int blocks)
     return ebb__plan_new(&out->plan, blocks);
 }
 
-static ebb_status profile(ebb__profile *out, probe *p, const ebb_config *config, const ebb_train_options *options,
-                          const char *device)
+static ebb_status profile(ebb__profile *out, probe *p)
 {
     uint64_t seen[EBB__RATES_OPS / 64] = { 0 };
     candidate best[MAX_CANDIDATES];
     int n = 0;
     out->plan->n_segments = out->plan->n_blocks;
     for (int i = 0; i < out->plan->n_blocks; i++) out->plan->segments[i] = (ebb_block_range){ i, i };
-    EBB_TRY(probe_ops(out, p, config, options, device, 0));
-    read_segments(out, p, config);
+    EBB_TRY(probe_ops(out, p, 0, false));
+    read_segments(out, p);
     out->plan->n_segments = 0;
     p->seen = seen;
-    EBB_TRY(probe_ops(out, p, config, options, device, 0));
+    EBB_TRY(probe_ops(out, p, 0, false));
     p->seen = NULL;
     out->base_bytes = p->base;
-    read_choice(out, p, config, 0);
-    EBB_TRY(find_candidates(best, &n, out, p, seen, config, options, device));
+    read_choice(out, p, 0, false);
+    EBB_TRY(find_candidates(best, &n, out, p, seen));
     for (uint32_t set = 1; set < 1u << n; set++) {
         uint32_t ops = 0;
         if ((set & (set - 1)) == 0) continue; /* one op: known */
         for (int k = 0; k < n; k++) ops |= set >> k & 1 ? best[k].ops : 0;
-        EBB_TRY(probe_ops(out, p, config, options, device, ops));
-        read_choice(out, p, config, ops);
+        EBB_TRY(probe_ops(out, p, ops, false));
+        read_choice(out, p, ops, false);
     }
+    if (p->config->may_offload) EBB_TRY(probe_offload(out, p, best, n));
     level(&out->chain);
     for (int i = 0; i < out->chain.n; i++) prune(&out->chain.stages[i], out->ops[i]);
     return EBB_OK;
@@ -335,9 +393,9 @@ ebb_status ebb__profile_init(ebb__profile *out, const ebb_config *config, const 
                              const char *device, const ebb__rates *rates)
 {
     *out = (ebb__profile){ 0 };
-    probe p = { .rates = rates };
+    probe p = { .config = config, .options = options, .device = device, .rates = rates };
     ebb_status st = make_room(out, &p, config->model.blocks);
-    if (st == EBB_OK) st = profile(out, &p, config, options, device);
+    if (st == EBB_OK) st = profile(out, &p);
     ebb__free(p.stages);
     return st;
 }

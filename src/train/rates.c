@@ -5,10 +5,13 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Measured on two server cores with AVX-512; only their ratios matter to a plan. */
 #define FLOPS_PER_NS 50.0
 #define BYTES_PER_NS 10.0
+#define COPY_BYTES_PER_NS 8.0
+#define UPDATE_BYTES_PER_NS 1.5
+#define RECIPE_FACTOR 1.1 /* over a forward */
 
-/* Measured on two server cores with AVX-512; only their ratios matter to a plan. */
 typedef struct built_in {
     const char *op;
     double forward, backward;
@@ -28,24 +31,37 @@ int ebb__op_index(const ebb_op *op)
     return -1;
 }
 
+ebb__rate ebb__rate_of(const ebb_call *call, int pass)
+{
+    if (pass == EBB_BACKWARD) return EBB__RATE_BACKWARD;
+    if (call->ctx->phase != EBB__PHASE_RECOMPUTE) return EBB__RATE_FORWARD;
+    return call->ctx->in_recipe ? EBB__RATE_RECIPE : EBB__RATE_REPLAY;
+}
+
+static double roofline(double flops, double bytes)
+{
+    return ebb__cost_is_bytes(flops, bytes) ? bytes / BYTES_PER_NS : flops / FLOPS_PER_NS;
+}
+
+bool ebb__cost_is_bytes(double flops, double bytes) { return bytes / BYTES_PER_NS > flops / FLOPS_PER_NS; }
+
 double ebb__roofline_ns(const ebb_call *call, int pass, const ebb_cost *cost)
 {
-    double flops = pass == EBB_FORWARD ? cost->fwd_flops : cost->bwd_flops;
-    double bytes = pass == EBB_FORWARD ? cost->fwd_bytes : cost->bwd_bytes;
-    double ns = flops / FLOPS_PER_NS > bytes / BYTES_PER_NS ? flops / FLOPS_PER_NS : bytes / BYTES_PER_NS;
-    if (pass == EBB_FORWARD) return ns;
+    if (pass == EBB_FORWARD) return roofline(cost->fwd_flops, cost->fwd_bytes);
     int wanted = 0, of = 0;
     for (int i = 0; i < call->n_in; i++) {
         wanted += call->want[i];
         of += !(call->op->no_grad_in & EBB_IN(i));
     }
+    double ns = roofline(cost->bwd_flops, cost->bwd_bytes);
     return of ? ns * wanted / of : ns;
 }
 
-double ebb__rates_ns(const ebb__rates *rates, const ebb_call *call, int pass, const ebb_cost *cost)
+double ebb__rates_ns(const ebb__rates *rates, const ebb_call *call, ebb__rate rate, const ebb_cost *cost)
 {
     int i = ebb__op_index(call->op);
-    return ebb__roofline_ns(call, pass, cost) * (i < 0 ? 1 : rates->factor[i][pass]);
+    double ns = ebb__roofline_ns(call, rate == EBB__RATE_BACKWARD ? EBB_BACKWARD : EBB_FORWARD, cost);
+    return i < 0 ? ns : ns * rates->factor[i][rate];
 }
 
 bool ebb__rates_path(char *path, size_t bytes)
@@ -58,23 +74,32 @@ bool ebb__rates_path(char *path, size_t bytes)
     return n > 0 && (size_t)n < bytes;
 }
 
-static void set_factor(ebb__rates *rates, const char *op, double forward, double backward)
+static void set_factors(ebb__rates *rates, const char *op, const double factors[EBB__N_RATES])
 {
     const ebb_op *found = ebb_op_find(op);
     int i = found ? ebb__op_index(found) : -1;
-    if (i < 0) return; /* of another version */
-    rates->factor[i][EBB_FORWARD] = forward;
-    rates->factor[i][EBB_BACKWARD] = backward;
+    if (i >= 0) memcpy(rates->factor[i], factors, sizeof(rates->factor[i])); /* else of another version */
+}
+
+static ebb_status read_factors(double out[EBB__N_RATES], const cJSON *item, const char *path)
+{
+    bool right = cJSON_GetArraySize(item) == EBB__N_RATES;
+    for (int k = 0; k < EBB__N_RATES && right; k++) {
+        const cJSON *factor = cJSON_GetArrayItem(item, k);
+        right = cJSON_IsNumber(factor) && factor->valuedouble >= 0;
+        if (right) out[k] = factor->valuedouble;
+    }
+    if (right) return EBB_OK;
+    return ebb_fail(EBB_EFORMAT, "%s: ops.%.40s: expected [forward, backward, recipe, replay], factors from 0", path,
+                    item->string);
 }
 
 static ebb_status read_ops(ebb__rates *out, const cJSON *ops, const char *path)
 {
     for (const cJSON *item = ops ? ops->child : NULL; item; item = item->next) {
-        const cJSON *forward = cJSON_GetArrayItem(item, 0), *backward = cJSON_GetArrayItem(item, 1);
-        if (!cJSON_IsNumber(forward) || !cJSON_IsNumber(backward) || !(forward->valuedouble >= 0) ||
-            !(backward->valuedouble >= 0))
-            return ebb_fail(EBB_EFORMAT, "%s: ops.%.40s: expected [forward, backward], factors from 0", path, item->string);
-        set_factor(out, item->string, forward->valuedouble, backward->valuedouble);
+        double factors[EBB__N_RATES];
+        EBB_TRY(read_factors(factors, item, path));
+        set_factors(out, item->string, factors);
         out->info.n_ops++;
     }
     return EBB_OK;
@@ -82,42 +107,62 @@ static ebb_status read_ops(ebb__rates *out, const cJSON *ops, const char *path)
 
 typedef struct calibration_file {
     int64_t schema, threads;
-    double gflops, bandwidth;
+    double gflops, bandwidth, copy, update;
     const cJSON *ops;
 } calibration_file;
 
-static ebb_status read_file(ebb__rates *out, const char *path)
+#define KEY(name, member, ...) { .key = name, .offset = offsetof(calibration_file, member), __VA_ARGS__ }
+#define SPEED .kind = EBB__NUMBER, .min = 0, .max = 1e9
+static const ebb__field file_fields[] = {
+    KEY("schema", schema, .kind = EBB__INT, .min = 1, .max = 1e6, .required = true),
+    KEY("threads", threads, .kind = EBB__INT, .min = 1, .max = 1e6),
+    KEY("gemm_gflops", gflops, SPEED),
+    KEY("bandwidth_gb_s", bandwidth, SPEED),
+    KEY("copy_gb_s", copy, SPEED),
+    KEY("update_gb_s", update, SPEED),
+    KEY("ops", ops, .kind = EBB__JSON, .required = true),
+};
+#undef SPEED
+#undef KEY
+
+static ebb_status read_root(ebb__rates *out, const cJSON *root, const char *path)
 {
     calibration_file file = { 0 };
-    const ebb__field fields[] = {
-        { .key = "schema", .kind = EBB__INT, .offset = 0, .min = 1, .max = 1, .required = true },
-        { .key = "threads", .kind = EBB__INT, .offset = offsetof(calibration_file, threads), .min = 1, .max = 1e6 },
-        { .key = "gemm_gflops", .kind = EBB__NUMBER, .offset = offsetof(calibration_file, gflops), .min = 0, .max = 1e9 },
-        { .key = "bandwidth_gb_s", .kind = EBB__NUMBER, .offset = offsetof(calibration_file, bandwidth), .min = 0, .max = 1e9 },
-        { .key = "ops", .kind = EBB__JSON, .offset = offsetof(calibration_file, ops), .required = true },
-    };
-    cJSON *root = NULL;
-    EBB_TRY(ebb__json_load(&root, path));
-    ebb_status st = ebb__json_read(&file, root, "calibration", fields, sizeof(fields) / sizeof(fields[0]));
-    if (st == EBB_OK) st = read_ops(out, file.ops, path);
-    cJSON_Delete(root);
+    EBB_TRY(ebb__json_read(&file, root, "calibration", file_fields, sizeof(file_fields) / sizeof(file_fields[0])));
+    if (file.schema != EBB__CALIBRATION_SCHEMA)
+        return ebb_fail(EBB_EUNSUPPORTED, "%s: a calibration of schema %lld; this ebb reads schema %d: run ebb info "
+                        "--calibrate again, or remove the file", path, (long long)file.schema, EBB__CALIBRATION_SCHEMA);
     out->info.threads = (int)file.threads;
     out->info.gemm_gflops = file.gflops;
     out->info.bandwidth_gb_s = file.bandwidth;
-    return st;
+    out->info.copy_gb_s = file.copy;
+    if (file.copy > 0) out->copy_bytes_per_ns = file.copy;
+    if (file.update > 0) out->update_bytes_per_ns = file.update;
+    return read_ops(out, file.ops, path);
+}
+
+static void use_built_ins(ebb__rates *out)
+{
+    *out = (ebb__rates){ .copy_bytes_per_ns = COPY_BYTES_PER_NS, .update_bytes_per_ns = UPDATE_BYTES_PER_NS };
+    for (int i = 0; i < EBB__RATES_OPS; i++)
+        for (int k = 0; k < EBB__N_RATES; k++) out->factor[i][k] = k == EBB__RATE_RECIPE ? RECIPE_FACTOR : 1;
+    for (size_t i = 0; i < sizeof(built_ins) / sizeof(built_ins[0]); i++) {
+        const built_in *b = &built_ins[i];
+        set_factors(out, b->op, (double[EBB__N_RATES]){ b->forward, b->backward, b->forward * RECIPE_FACTOR, b->forward });
+    }
 }
 
 ebb_status ebb__rates_load(ebb__rates *out)
 {
-    *out = (ebb__rates){ .bytes_per_ns = BYTES_PER_NS };
-    for (int i = 0; i < EBB__RATES_OPS; i++) out->factor[i][0] = out->factor[i][1] = 1;
-    for (size_t i = 0; i < sizeof(built_ins) / sizeof(built_ins[0]); i++)
-        set_factor(out, built_ins[i].op, built_ins[i].forward, built_ins[i].backward);
-    if (!ebb__rates_path(out->info.path, sizeof(out->info.path)) || access(out->info.path, F_OK) != 0) {
-        out->info.path[0] = '\0';
+    use_built_ins(out);
+    char *path = out->info.path;
+    if (!ebb__rates_path(path, sizeof(out->info.path)) || access(path, F_OK) != 0) {
+        path[0] = '\0';
         return EBB_OK;
     }
-    EBB_TRY(read_file(out, out->info.path));
-    if (out->info.bandwidth_gb_s > 0) out->bytes_per_ns = out->info.bandwidth_gb_s;
-    return EBB_OK;
+    cJSON *root = NULL;
+    EBB_TRY(ebb__json_load(&root, path));
+    ebb_status st = read_root(out, root, path);
+    cJSON_Delete(root);
+    return st;
 }

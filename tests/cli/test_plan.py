@@ -37,8 +37,9 @@ class Plan(unittest.TestCase):
         budget = smallest * 5 // 4
         plan = ebb_json("plan", GPT, *WIDER, "--budget", str(budget), "--allocated", "--write", self.file)
         self.assertEqual(set(plan), {"schema", "budget_bytes", "fits", "predicted_peak_reserved_bytes",
-                                     "predicted_peak_allocated_bytes", "predicted_overhead", "recompute_flops", "segments",
-                                     "recompute"})
+                                     "predicted_peak_allocated_bytes", "predicted_peak_host_bytes", "predicted_overhead",
+                                     "recompute_flops", "segments", "recompute", "offload"})
+        self.assertEqual(plan["offload"], [])
         self.assertEqual(plan["budget_bytes"], budget)
         self.assertTrue(plan["fits"])
         self.assertLessEqual(plan["predicted_peak_allocated_bytes"], budget)
@@ -56,6 +57,46 @@ class Plan(unittest.TestCase):
         table = ebb("plan", GPT, *WIDER, "--frontier", "--allocated").stdout
         self.assertEqual(len(table.splitlines()), len(points) + 2)
         self.assertIn("everything kept", table)
+
+    def test_offload_is_chosen_where_it_is_allowed(self):
+        smallest = self.points("--offload")[-1]
+        self.assertGreater(smallest["predicted_peak_host_bytes"], 0)
+        self.assertIn("offloaded", ebb("plan", GPT, *WIDER, "--frontier", "--allocated", "--offload").stdout)
+        budget = str(smallest["predicted_peak_allocated_bytes"])
+        plan = ebb_json("plan", GPT, *WIDER, "--budget", budget, "--allocated", "--set", "memory.offload=auto", "--write", self.file)
+        self.assertNotEqual(plan["offload"], [])
+        none = ebb_json("compare", GPT, *WIDER, "--vary", "memory.checkpoint=none")["runs"][0]
+        run = ebb_json("compare", GPT, *WIDER, "--vary", "memory.checkpoint=plan:" + self.file)["runs"][0]
+        self.assertEqual(run["gradients_sha256"], none["gradients_sha256"])
+        self.assertEqual(run["peak_allocated_bytes"], plan["predicted_peak_allocated_bytes"])
+        run = ebb_json("train", GPT, *WIDER, "--set", "memory.checkpoint=plan:" + self.file)
+        self.assertEqual(run["host_peak_reserved_bytes"], plan["predicted_peak_host_bytes"])
+        limited = self.points("--offload", "--set", "memory.host_limit=1")
+        self.assertEqual({p["predicted_peak_host_bytes"] for p in limited}, {0})
+        with open(self.file) as file:
+            changed = json.load(file)
+        changed["offload"], changed["segments"] = [[0, 1]], [{"blocks": [1, 2]}]
+        with open(self.file, "w") as file:
+            json.dump(changed, file)
+        bad = ebb("train", GPT, *WIDER, "--set", "memory.checkpoint=plan:" + self.file)
+        self.assertEqual(bad.returncode, USAGE)
+        self.assertIn("block 1 is offloaded, and in segment 0", bad.stderr)
+
+    def test_a_relative_plan_is_found_from_anywhere(self):
+        ebb_json("plan", GPT, *WIDER, "--budget", "1GiB", "--write", self.file)
+        config = os.path.join(self.folder.name, "config.json")
+        with open(GPT) as file:
+            text = json.load(file)
+        text["memory"] = {**text.get("memory", {}), "checkpoint": "plan:plan.json"}
+        with open(config, "w") as file:
+            json.dump(text, file)
+        out = os.path.join(self.folder.name, "run")
+        ebb_json("train", config, *WIDER, "--out", out)  # beside the config
+        with open(os.path.join(out, "config.json")) as file:
+            self.assertEqual(json.load(file)["memory"]["checkpoint"], "plan:" + os.path.realpath(self.file))
+        for arguments in (["eval", out], ["train", os.path.join(out, "config.json"), "--resume", out, "--steps", "3"]):
+            done = subprocess.run([PROGRAM, *arguments], cwd="/", capture_output=True, text=True, timeout=100)
+            self.assertEqual(done.returncode, DONE, done.stderr)
 
     def test_what_nothing_fits_is_1_and_says_what_would(self):
         error = ebb_json("plan", GPT, *WIDER, "--budget", "100KiB", status=FAILED)["error"]
@@ -118,20 +159,26 @@ class Calibration(unittest.TestCase):
     def test_it_is_written_and_read(self):
         with tempfile.TemporaryDirectory() as folder:
             cache = {"EBB_CALIBRATION": "", "XDG_CACHE_HOME": folder}
-            told = ebb_json("info", "--calibrate", env=cache)
+            told = ebb_json("info", "--calibrate", GPT, *WIDER, "--set", "train.batch=2", env=cache)
             path = os.path.join(folder, "ebb", "calibration.json")
             self.assertEqual(told["calibration"], path)
             with open(path) as file:
                 rates = json.load(file)
             self.assertGreater(rates["gemm_gflops"], 0)
-            self.assertIn("linear", rates["ops"])
+            self.assertEqual(len(rates["ops"]["linear"]), 4)
+            self.assertGreater(rates["copy_gb_s"], 0)
             before = ebb_json("plan", GPT, *WIDER, "--frontier", env=cache)["points"]
             self.assertEqual(before[0]["predicted_overhead"], 0)
             with open(path, "w") as file:
-                file.write('{"schema": 1, "ops": {"linear": "fast"}}')
+                file.write('{"schema": 2, "ops": {"linear": "fast"}}')
             bad = ebb("plan", GPT, "--frontier", env=cache)
             self.assertEqual(bad.returncode, FAILED)
             self.assertIn("ops.linear", bad.stderr)
+            with open(path, "w") as file:
+                file.write('{"schema": 1, "ops": {"linear": [1, 1]}}')
+            old = ebb("plan", GPT, "--frontier", env=cache)
+            self.assertEqual(old.returncode, USAGE)
+            self.assertIn("run ebb info --calibrate again", old.stderr)
 
 
 unittest.main()

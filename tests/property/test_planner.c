@@ -8,6 +8,8 @@
 #include "checkpoint/plan.h"
 #include "core/rng.h"
 #include "support/training.h"
+#include "train/planner.h"
+#include "train/profile.h"
 
 static const char gpt[] =
     "{\"seed\":3,\"model\":{\"type\":\"gpt\",\"layers\":7,\"heads\":2,\"width\":32,\"context\":32,"
@@ -34,6 +36,15 @@ enum { N_TEXTS = sizeof(texts) / sizeof(texts[0]), MAX_POINTS = 48 };
 
 static const char *const no_sets[4] = { NULL };
 
+typedef struct dice { uint64_t counter; uint32_t seed; } dice;
+
+static uint32_t draw(dice *d, uint32_t below)
+{
+    uint32_t words[4];
+    ebb__philox(d->seed, d->counter++, words);
+    return words[0] % below;
+}
+
 /* The config under a plan, by way of its file. */
 static ebb_train_result train_under(const char *text, const ebb_plan *plan)
 {
@@ -55,95 +66,216 @@ static void check_measured(const char *text, const ebb_plan *plan, const char *s
     cr_assert_eq(r.memory.peak_allocated_bytes, info.peak_allocated_bytes);
     cr_assert_eq(r.memory.peak_reserved_bytes, info.peak_reserved_bytes);
     cr_assert_str_eq(r.gradients_sha256, sha256);
+    cr_assert_eq(r.host_memory.peak_reserved_bytes, info.peak_host_bytes);
     cr_assert_float_eq(r.recompute_flops, info.recompute_flops, 1);
+}
+
+static size_t peak_of(const ebb_plan *plan, bool allocated)
+{
+    ebb_plan_info info = ebb_plan_info_get(plan);
+    return allocated ? info.peak_allocated_bytes : info.peak_reserved_bytes;
+}
+
+static void check_frontier(const ebb_config *config, const char *text, bool allocated, int least_points)
+{
+    ebb_plan *plans[MAX_POINTS];
+    int n = 0;
+    ebb_train_options options = train_options(2);
+    ebb_train_result none = train_config(config, 2, NULL);
+    check_ok(ebb_plan_frontier(plans, MAX_POINTS, &n, config, &options, allocated));
+    cr_assert_geq(n, least_points, "%s: %d points", text, n);
+    for (int i = 0; i < n; i++) {
+        ebb_plan_info info = ebb_plan_info_get(plans[i]);
+        if (i > 0) {
+            cr_assert_lt(peak_of(plans[i], allocated), peak_of(plans[i - 1], allocated));
+            cr_assert_gt(info.overhead, ebb_plan_info_get(plans[i - 1]).overhead);
+        } else {
+            cr_assert_eq(info.peak_allocated_bytes, none.memory.peak_allocated_bytes);
+            cr_assert_eq(info.overhead, 0);
+        }
+        check_measured(text, plans[i], none.gradients_sha256);
+    }
+    for (int i = 0; i < n; i++) ebb_plan_free(plans[i]);
 }
 
 Test(planner, the_frontier_goes_down_and_is_what_runs_measure)
 {
     for (int t = 0; t < N_TEXTS; t++) {
-        ebb_plan *plans[MAX_POINTS];
-        int n = 0;
-        ebb_train_options options = train_options(2);
         ebb_config *config = config_of(texts[t], no_sets);
-        ebb_train_result none = train_config(config, 2, NULL);
-        check_ok(ebb_plan_frontier(plans, MAX_POINTS, &n, config, &options, true));
-        cr_assert_geq(n, 5, "config %d: %d points", t, n);
-        for (int i = 0; i < n; i++) {
-            ebb_plan_info info = ebb_plan_info_get(plans[i]);
-            if (i > 0) {
-                ebb_plan_info before = ebb_plan_info_get(plans[i - 1]);
-                cr_assert_lt(info.peak_allocated_bytes, before.peak_allocated_bytes);
-                cr_assert_gt(info.overhead, before.overhead);
-            } else {
-                cr_assert_eq(info.peak_allocated_bytes, none.memory.peak_allocated_bytes);
-                cr_assert_eq(info.overhead, 0);
-            }
-            check_measured(texts[t], plans[i], none.gradients_sha256);
-        }
-        for (int i = 0; i < n; i++) ebb_plan_free(plans[i]);
+        check_frontier(config, texts[t], true, 5);
+        check_frontier(config, texts[t], false, 2);
+        ebb_config_free(config);
+    }
+    check_no_live_blocks();
+}
+
+Test(planner, so_does_the_frontier_with_offload)
+{
+    for (int t = 0; t < N_TEXTS; t++) {
+        ebb_config *config = config_of(texts[t], (const char *const[4]){ "memory.offload=auto" });
+        check_frontier(config, texts[t], true, 5);
         ebb_config_free(config);
     }
     check_no_live_blocks();
 }
 
 /* 25 budgets between the smallest and all: within it, as predicted, never slower with more. */
-Test(planner, budgets_are_kept)
+static void check_budgets(const char *text, bool allocated)
+{
+    ebb_plan *plans[MAX_POINTS];
+    int n = 0;
+    ebb_train_options options = train_options(2);
+    ebb_config *config = config_of(text, no_sets);
+    ebb_train_result none = train_config(config, 2, NULL);
+    check_ok(ebb_plan_frontier(plans, MAX_POINTS, &n, config, &options, allocated));
+    size_t least = peak_of(plans[n - 1], allocated), all = peak_of(plans[0], allocated), measured = 0;
+    for (int i = 0; i < n; i++) ebb_plan_free(plans[i]);
+    double before = 1e9;
+    for (int i = 0; i < 25; i++) {
+        size_t budget = least + (all - least) * (size_t)i / 24;
+        ebb_plan *plan = NULL;
+        check_ok(ebb_plan_make(&plan, config, &options, budget, allocated));
+        ebb_plan_info info = ebb_plan_info_get(plan);
+        cr_assert_leq(peak_of(plan, allocated), budget);
+        cr_assert_leq(info.overhead, before + 1e-9, "%s, budget %d: %g after %g", text, i, info.overhead, before);
+        if (info.overhead < before || info.peak_allocated_bytes != measured) check_measured(text, plan, none.gradients_sha256);
+        before = info.overhead;
+        measured = info.peak_allocated_bytes; /* the same plan once more is not run again */
+        ebb_plan_free(plan);
+    }
+    cr_assert_eq(before, 0);
+    ebb_config_free(config);
+}
+
+Test(planner, budgets_of_allocated_bytes_are_kept)
+{
+    for (int t = 0; t < N_TEXTS; t++) check_budgets(texts[t], true);
+    check_no_live_blocks();
+}
+
+Test(planner, budgets_of_reserved_bytes_are_kept)
+{
+    for (int t = 0; t < N_TEXTS; t++) check_budgets(texts[t], false);
+    check_no_live_blocks();
+}
+
+/* A calibration file of random speeds, which plans then follow. */
+static void draw_rates(dice *d, const char *path)
+{
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    fprintf(file, "{\"schema\":2,\"copy_gb_s\":%u,\"update_gb_s\":%u,\"ops\":{", 1 + draw(d, 20), 1 + draw(d, 5));
+    for (int i = 0; i < ebb_op_count(); i++) {
+        fprintf(file, "%s\"%s\":[", i ? "," : "", ebb_op_at(i)->name);
+        for (int k = 0; k < 4; k++) fprintf(file, "%s%g", k ? "," : "", 0.1 + draw(d, 1000) * 0.002);
+        fprintf(file, "]");
+    }
+    fprintf(file, "}}\n");
+    cr_assert_eq(fclose(file), 0);
+}
+
+static void check_against_uniform(const ebb_config *config, int k, bool allocated)
+{
+    char set[64];
+    const char *sets[] = { set };
+    ebb_train_options options = train_options(2);
+    ebb_config *uniform = NULL;
+    ebb_plan *as_plan = NULL, *plan = NULL;
+    if (k == 0) snprintf(set, sizeof(set), "memory.checkpoint=sqrt");
+    else snprintf(set, sizeof(set), "memory.checkpoint=every:%d", k);
+    check_ok(ebb_config_copy(&uniform, config, sets, 1));
+    check_ok(ebb__plan_new(&as_plan, uniform->model.blocks));
+    as_plan->n_segments = uniform->n_ranges;
+    memcpy(as_plan->segments, uniform->ranges, (size_t)uniform->n_ranges * sizeof(*uniform->ranges));
+    check_ok(ebb__plan_predict(as_plan, config, &options));
+    check_ok(ebb_plan_make(&plan, config, &options, peak_of(as_plan, allocated), allocated));
+    cr_assert_leq(ebb_plan_info_get(plan).overhead, ebb_plan_info_get(as_plan).overhead + 1e-6, "%s, %s", set,
+                  allocated ? "allocated" : "reserved");
+    ebb_plan_free(as_plan);
+    ebb_plan_free(plan);
+    ebb_config_free(uniform);
+}
+
+Test(planner, uniform_segments_are_never_faster_whatever_ops_take)
+{
+    temp_folder folder = temp_folder_make();
+    char path[300];
+    snprintf(path, sizeof(path), "%s", temp_path(&folder, "rates.json"));
+    for (uint32_t seed = 0; seed < 3; seed++) {
+        dice d = { 0, seed };
+        if (seed > 0) draw_rates(&d, path);
+        setenv("EBB_CALIBRATION", path, 1); /* of seed 0: none, the built-in figures */
+        for (int t = 0; t < N_TEXTS; t++) {
+            ebb_config *config = config_of(texts[t], no_sets);
+            for (int k = 0; k <= config->model.blocks; k++) check_against_uniform(config, k, (k + (int)seed) % 2);
+            ebb_config_free(config);
+        }
+    }
+    unsetenv("EBB_CALIBRATION");
+    temp_folder_remove(&folder);
+    check_no_live_blocks();
+}
+
+/* The program on blocks as they are, in a step three times as long as its forward. */
+Test(planner, a_grid_twice_as_fine_changes_time_by_half_a_percent_at_most)
 {
     for (int t = 0; t < N_TEXTS; t++) {
-        ebb_plan *plans[MAX_POINTS];
-        int n = 0;
+        ebb_config *config = config_of(texts[t], (const char *const[4]){ "memory.offload=auto" });
         ebb_train_options options = train_options(2);
-        ebb_config *config = config_of(texts[t], no_sets);
-        ebb_train_result none = train_config(config, 2, NULL);
-        check_ok(ebb_plan_frontier(plans, MAX_POINTS, &n, config, &options, true));
-        size_t least = ebb_plan_info_get(plans[n - 1]).peak_allocated_bytes;
-        for (int i = 0; i < n; i++) ebb_plan_free(plans[i]);
-        double before = 1e9;
-        for (int i = 0; i < 25; i++) {
-            size_t budget = least + (none.memory.peak_allocated_bytes - least) * (size_t)i / 24;
-            ebb_plan *plan = NULL;
-            check_ok(ebb_plan_make(&plan, config, &options, budget, true));
-            ebb_plan_info info = ebb_plan_info_get(plan);
-            cr_assert_leq(info.peak_allocated_bytes, budget);
-            cr_assert_leq(info.overhead, before + 1e-9, "config %d, budget %d: %g after %g", t, i, info.overhead, before);
-            before = info.overhead;
-            if (i % 3 == 0) check_measured(texts[t], plan, none.gradients_sha256);
-            ebb_plan_free(plan);
+        ebb__rates rates;
+        ebb__profile profile;
+        ebb__chain_table *coarse = NULL, *fine = NULL;
+        check_ok(ebb__rates_load(&rates));
+        check_ok(ebb__profile_init(&profile, config, &options, "dry:cpu", &rates));
+        double step = 0;
+        size_t all = 0;
+        for (int i = 0; i < profile.chain.n; i++) {
+            const ebb__stage *s = &profile.chain.stages[i];
+            step += 3 * s->forward_ns;
+            all += s->choices[0].keep + s->input + s->gradients;
         }
-        cr_assert_eq(before, 0);
+        all += all / 4;
+        check_ok(ebb__chain_solve(&coarse, &profile.chain, all, 2000));
+        check_ok(ebb__chain_solve(&fine, &profile.chain, all, 4000));
+        size_t least = ebb__chain_smallest(coarse);
+        for (size_t i = 1; i <= 40; i++) {
+            size_t bytes = least + (all - least) * i / 40;
+            double a = ebb__chain_cost(coarse, bytes), b = ebb__chain_cost(fine, bytes);
+            cr_assert(a - b <= 0.005 * step && b - a <= 0.005 * step, "config %d, %zu bytes: %g and %g of %g", t, bytes,
+                      a, b, step);
+        }
+        ebb__chain_table_free(coarse);
+        ebb__chain_table_free(fine);
+        ebb__profile_deinit(&profile);
         ebb_config_free(config);
     }
     check_no_live_blocks();
 }
 
-static double recompute_of_uniform(const ebb_config *config, const char *set, size_t *peak)
+Test(planner, a_host_limit_holds_and_a_smaller_one_offloads_less)
 {
-    ebb_config *uniform = NULL;
-    ebb_train_result r;
-    ebb_train_options options = train_options(2);
-    check_ok(ebb_config_copy(&uniform, config, &set, 1));
-    check_ok(ebb_estimate(&r, uniform, &options));
-    ebb_config_free(uniform);
-    *peak = r.memory.peak_allocated_bytes;
-    return r.recompute_flops;
-}
-
-Test(planner, uniform_segments_are_never_better)
-{
-    ebb_config *config = config_of(gpt, no_sets);
-    ebb_train_options options = train_options(2);
-    for (int k = 0; k <= 7; k++) {
-        char set[64];
-        size_t peak = 0;
-        ebb_plan *plan = NULL;
-        if (k == 0) snprintf(set, sizeof(set), "memory.checkpoint=sqrt");
-        else snprintf(set, sizeof(set), "memory.checkpoint=every:%d", k);
-        double flops = recompute_of_uniform(config, set, &peak);
-        check_ok(ebb_plan_make(&plan, config, &options, peak, true));
-        cr_assert_leq(ebb_plan_info_get(plan).recompute_flops, flops * 1.0001, "%s", set);
-        ebb_plan_free(plan);
+    size_t before = SIZE_MAX;
+    static const char *const limits[] = { "memory.host_limit=null", "memory.host_limit=5MiB", "memory.host_limit=2MiB",
+                                          "memory.host_limit=1" };
+    static const size_t bytes[] = { SIZE_MAX, 5u << 20, 2u << 20, 1 };
+    for (int i = 0; i < 4; i++) {
+        ebb_config *config = config_of(gpt, (const char *const[4]){ "memory.offload=auto", limits[i] });
+        ebb_train_options options = train_options(2);
+        ebb_plan *plans[MAX_POINTS];
+        int n = 0;
+        size_t most = 0;
+        check_ok(ebb_plan_frontier(plans, MAX_POINTS, &n, config, &options, true));
+        for (int k = 0; k < n; k++) {
+            size_t host = ebb_plan_info_get(plans[k]).peak_host_bytes;
+            if (host > most) most = host;
+            ebb_plan_free(plans[k]);
+        }
+        cr_assert_leq(most, bytes[i]);
+        cr_assert_leq(most, before);
+        if (i == 0) cr_assert_gt(most, bytes[1]); /* the limits are some */
+        before = most;
+        ebb_config_free(config);
     }
-    ebb_config_free(config);
     check_no_live_blocks();
 }
 
@@ -204,15 +336,6 @@ Test(planner, failing_allocations_are_told_and_leak_nothing)
 
 /* ---- any plan, not only good ones --------------------------------------------------------------- */
 
-typedef struct dice { uint64_t counter; uint32_t seed; } dice;
-
-static uint32_t draw(dice *d, uint32_t below)
-{
-    uint32_t words[4];
-    ebb__philox(d->seed, d->counter++, words);
-    return words[0] % below;
-}
-
 static void draw_segments(ebb_plan *plan, dice *d, int first, int last, bool whole)
 {
     while (first <= last) {
@@ -226,7 +349,14 @@ static void draw_segments(ebb_plan *plan, dice *d, int first, int last, bool who
     }
 }
 
-Test(planner, any_nesting_with_any_recipes_gives_the_same_bits)
+static bool in_segment(const ebb_plan *plan, int block)
+{
+    for (int i = 0; i < plan->n_segments; i++)
+        if (plan->segments[i].first <= block && block <= plan->segments[i].last) return true;
+    return false;
+}
+
+Test(planner, any_nesting_with_any_recipes_and_offload_gives_the_same_bits)
 {
     static const char *const ops[] = { "gelu", "layernorm", "linear", "attention_packed", "add",
                                        "dropout", "swiglu", "rmsnorm", "rope" };
@@ -244,9 +374,10 @@ Test(planner, any_nesting_with_any_recipes_gives_the_same_bits)
                 plan->ops[b] = 0;
                 for (int k = 0; k < 9; k++)
                     if (draw(&d, 3) == 0) plan->ops[b] |= ebb__plan_op(plan, ebb_op_find(ops[k]));
+                plan->offload[b] = draw(&d, 2) && !in_segment(plan, b);
             }
-            ebb_train_result r = train_under(texts[t], plan);
-            cr_assert_str_eq(r.gradients_sha256, none.gradients_sha256, "config %d, seed %u", t, seed);
+            check_ok(ebb__plan_predict(plan, config, &options));
+            check_measured(texts[t], plan, none.gradients_sha256);
         }
         ebb_plan_free(plan);
         ebb_config_free(config);
@@ -279,6 +410,23 @@ Test(planner, the_largest_batch_fits_and_the_next_does_not)
     }
     check_fails(ebb_max_batch(&r, config, &options, 1000), EBB_EBUDGET);
     cr_assert_eq(r.batch, 0);
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
+
+Test(planner, the_largest_batch_is_not_found_by_running_out_of_host_memory)
+{
+    ebb_config *config = config_of(gpt, (const char *const[4]){ "model.layers=1" });
+    ebb_train_options options = train_options(2);
+    for (uint64_t n = 1;; n += 1 + n / 5) {
+        ebb_max_batch_result r;
+        ebb_fault_arm(n);
+        ebb_status st = ebb_max_batch(&r, config, &options, (size_t)24 << 20);
+        bool fired = ebb_fault_fired();
+        ebb_fault_arm(0);
+        cr_assert_eq(st, fired ? EBB_ENOMEM : EBB_OK, "allocation %llu: %s", (unsigned long long)n, ebb_message());
+        if (!fired) break;
+    }
     ebb_config_free(config);
     check_no_live_blocks();
 }

@@ -119,6 +119,7 @@ static void fill(search *s)
     }
     const ebb__stage *stage = &s->chain->stages[r.first];
     for (int k = 0; k < stage->n_choices; k++) {
+        if (stage->choices[k].host && s->n_open > 1) continue; /* in a segment */
         s->plan.choice[r.first] = k;
         s->open[s->n_open - 1] = (ebb_block_range){ r.first + 1, r.last };
         fill(s);

@@ -35,7 +35,7 @@ static void draw_chain(ebb__chain *chain, ebb__stage *stages, dice *d, int n, ui
             size_t keep = draw(d, 4 * scale);
             s->choices[k] = (ebb__choice){ .keep = keep, .forward = keep + output + draw(d, scale),
                                            .backward = keep + output + s->gradients + draw(d, 2 * scale),
-                                           .extra_ns = k ? draw(d, 20) : 0 };
+                                           .host = k > 0 && draw(d, 3) == 0, .extra_ns = k ? draw(d, 20) : 0 };
         }
     }
 }
@@ -90,8 +90,9 @@ Test(chain, equals_all_plans_of_short_chains)
 
 Test(chain, equals_all_plans_of_chains_of_8_blocks)
 {
-    for (uint32_t seed = 1000; seed < 1004; seed++) check_optimal(seed, 10, 1);
+    for (uint32_t seed = 1000; seed < 1006; seed++) check_optimal(seed, 10, 1);
     for (uint32_t seed = 2000; seed < 2020; seed++) check_optimal(seed, 8, 2);
+    for (uint32_t seed = 3000; seed < 3100; seed++) check_optimal(seed, 7, 2);
     check_no_live_blocks();
 }
 

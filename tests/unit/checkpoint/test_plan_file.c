@@ -35,6 +35,7 @@ static ebb_plan *some_plan(void)
     memcpy(plan->segments, segments, sizeof(segments));
     plan->n_segments = 5;
     for (int b = 2; b < 5; b++) plan->ops[b] = ebb__plan_op(plan, ebb_op_find("gelu"));
+    plan->offload[6] = true;
     plan->ops[6] = plan->ops[2] | ebb__plan_op(plan, ebb_op_find("layernorm"));
     memcpy(plan->config_sha256, hash, sizeof(hash));
     return plan;
@@ -49,10 +50,12 @@ Test(plan_file, a_plan_comes_back_as_it_was)
     cr_assert_eq(back->n_segments, 5);
     cr_assert_arr_eq(back->segments, plan->segments, 5 * sizeof(plan->segments[0]));
     cr_assert_arr_eq(back->ops, plan->ops, 8 * sizeof(plan->ops[0]));
+    cr_assert_arr_eq(back->offload, plan->offload, 8 * sizeof(plan->offload[0]));
+    cr_assert(ebb__plan_same(back, plan));
     char *a = ebb_plan_print(plan), *b = ebb_plan_print(back);
     cr_assert_str_eq(a, b);
     char *words = ebb_plan_describe(back);
-    cr_assert_str_eq(words, "5 segments, 3 deep, over 7 of 8 blocks; gelu, layernorm in 4 blocks");
+    cr_assert_str_eq(words, "5 segments, 3 deep, over 7 of 8 blocks; gelu, layernorm in 4 blocks; 1 blocks offloaded");
     free(words);
     free(a);
     free(b);
@@ -95,6 +98,11 @@ Test(plan_file, what_is_wrong_is_told)
     check_refused(HEAD "\"segments\":[{\"blocks\":[0,3],\"inside\":[{\"blocks\":[0,3]}]}]}", EBB_EFORMAT, "fewer blocks");
     check_refused(HEAD "\"recompute\":[{\"blocks\":[0,3],\"ops\":[\"geluu\"]}]}", EBB_EFORMAT, "geluu");
     check_refused(HEAD "\"recompute\":[{\"blocks\":[0,3]}]}", EBB_EINVAL, "ops");
+    check_refused(HEAD "\"offload\":[3]}", EBB_EFORMAT, "plan.offload[0]: expected [first, last]");
+    check_refused(HEAD "\"offload\":true}", EBB_EFORMAT, "plan.offload");
+    check_refused(HEAD "\"offload\":[[0,8]]}", EBB_EFORMAT, "last < 8");
+    check_refused(HEAD "\"offload\":[[0,1],[4,5]],\"segments\":[{\"blocks\":[5,6]}]}", EBB_EINVAL,
+                  "block 5 is offloaded, and in segment 0");
 }
 
 Test(plan_file, every_failing_allocation_is_told_and_leaks_nothing)

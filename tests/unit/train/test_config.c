@@ -49,7 +49,7 @@ Test(config, values_out_of_range_are_refused_with_their_path)
 
 Test(config, offload_takes_none_all_or_a_list_of_ops)
 {
-    check_refused(SMALL_MLP, "memory.offload=host", EBB_EINVAL, "memory.offload: expected \"none\", \"all\" or a list");
+    check_refused(SMALL_MLP, "memory.offload=host", EBB_EINVAL, "memory.offload: expected \"none\", \"all\", \"auto\" or a list");
     check_refused(SMALL_MLP, "memory.offload=[\"linaer\"]", EBB_EINVAL, "did you mean \"linear\"");
     check_refused(SMALL_MLP, "memory.host_limit=-1", EBB_EINVAL, "memory.host_limit");
 }
