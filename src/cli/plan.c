@@ -143,7 +143,7 @@ static const cli_option options[] = {
     { "--budget", "SIZE", CLI_TEXT, offsetof(cli_args, budget), "the peak must be at most this (512MiB, 2GiB)", false },
     { "--frontier", NULL, CLI_FLAG, offsetof(cli_args, frontier), "all of it: peak against time", false },
     { "--allocated", NULL, CLI_FLAG, offsetof(cli_args, allocated), "the peak of allocated bytes, not of reserved", false },
-    { "--offload", NULL, CLI_FLAG, offsetof(cli_args, offload), "blocks may wait in host memory (memory.offload auto)", false },
+    { "--offload", NULL, CLI_FLAG, offsetof(cli_args, offload), "may use host memory (memory.offload auto)", false },
     { "--write", "FILE", CLI_TEXT, offsetof(cli_args, write), "the plan, for memory.checkpoint=plan:FILE", false },
     { "--steps", "N", CLI_COUNT, offsetof(cli_args, steps), "instead of train.steps", false },
 };
