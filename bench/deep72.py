@@ -3,7 +3,7 @@
 
   deep72.py --ebb PROGRAM [--rounds 9] [--threads 2] [--layers 72]
 
-Op times are calibrated on 4 layers of the same model.  The variants run in turn, several rounds; times are medians
+Op times are calibrated on the model itself: how much memory a step walks over is part of its time.  The variants run in turn, several rounds; times are medians
 of each round's ratio to its own `none`.  `dry` is the same model at the batch that needs 32 GB, planned for 18 GB.
 """
 import argparse
@@ -105,7 +105,7 @@ def main():
         CONFIG["model"]["layers"] = args.layers
         with open(config, "w") as f:
             json.dump(CONFIG, f)
-        ebb(args, "info", "--calibrate", config, "--set", "model.layers=4")
+        ebb(args, "info", "--calibrate", config)
         found = plans(args, config, folder)
         variants = {**FIXED, **{name: values for name, (values, _) in found.items()}}
         rounds = [{name: train(args, config, folder, values) for name, values in variants.items()}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Predicted against measured overhead of plans along the frontier; one JSON object.
 
-  plans.py --ebb PROGRAM [--rounds 9] [--points 8] [--threads 2] [--config FILE]
+  plans.py --ebb PROGRAM [--rounds 9] [--points 8] [--threads 2] [--config FILE] [--offload]
 
 Op times are calibrated on the config itself.  Plans run in turn, several rounds; an overhead is the median of the
 rounds' ratios to the round's first plan, which keeps everything.
@@ -49,6 +49,7 @@ def main():
     a.add_argument("--points", type=int, default=8)
     a.add_argument("--threads", type=int, default=2)
     a.add_argument("--config")
+    a.add_argument("--offload", action="store_true", help="blocks may wait in host memory")
     args = a.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         config = args.config or os.path.join(folder, "config.json")
@@ -57,10 +58,11 @@ def main():
             with open(config, "w") as f:
                 json.dump(CONFIG, f)
         ebb(args, "info", "--calibrate", config)
-        points = pick(ebb(args, "plan", config, "--frontier", "--allocated")["points"], args.points)
+        more = ["--allocated"] + ["--offload"] * args.offload
+        points = pick(ebb(args, "plan", config, "--frontier", *more)["points"], args.points)
         for i, p in enumerate(points):
             p["file"] = os.path.join(folder, f"plan{i}.json")
-            p["plan"] = ebb(args, "plan", config, "--allocated", "--budget", str(p["predicted_peak_allocated_bytes"]),
+            p["plan"] = ebb(args, "plan", config, *more, "--budget", str(p["predicted_peak_allocated_bytes"]),
                             "--write", p["file"])
         rounds = [[ebb(args, "train", config, "--quiet", "--set", "memory.checkpoint=plan:" + p["file"]) for p in points]
                   for _ in range(args.rounds)]
@@ -69,7 +71,8 @@ def main():
         measured = statistics.median(r[i]["step_ms"] / r[0]["step_ms"] for r in rounds) - 1
         runs.append({"predicted_overhead": round(p["plan"]["predicted_overhead"], 4), "overhead": round(measured, 4),
                      "predicted_peak_allocated_bytes": p["plan"]["predicted_peak_allocated_bytes"],
-                     "peak_allocated_bytes": rounds[0][i]["peak_allocated_bytes"]})
+                     "peak_allocated_bytes": rounds[0][i]["peak_allocated_bytes"],
+                     "peak_host_bytes": rounds[0][i]["host_peak_reserved_bytes"]})
     print(json.dumps({"bench": "plans", "threads": args.threads, "rounds": args.rounds, "runs": runs,
                       "largest_error": round(max(abs(r["predicted_overhead"] - r["overhead"]) for r in runs), 4),
                       "kendall_tau": round(kendall([(r["predicted_overhead"], r["overhead"]) for r in runs]), 3)}, indent=1))

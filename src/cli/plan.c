@@ -164,7 +164,7 @@ static const cli_option options[] = {
     { "--frontier", NULL, CLI_FLAG, offsetof(cli_args, frontier), "all of it: peak against time", false },
     { "--html", "FILE", CLI_TEXT, offsetof(cli_args, html), "the frontier as a page, for a browser; needs no network", false },
     { "--allocated", NULL, CLI_FLAG, offsetof(cli_args, allocated), "the peak of allocated bytes, not of reserved", false },
-    { "--offload", NULL, CLI_FLAG, offsetof(cli_args, offload), "blocks may wait in host memory (memory.offload auto)", false },
+    { "--offload", NULL, CLI_FLAG, offsetof(cli_args, offload), "may use host memory (memory.offload auto)", false },
     { "--write", "FILE", CLI_TEXT, offsetof(cli_args, write), "the plan, for memory.checkpoint=plan:FILE", false },
     { "--steps", "N", CLI_COUNT, offsetof(cli_args, steps), "instead of train.steps", false },
 };

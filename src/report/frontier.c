@@ -6,8 +6,9 @@
 
 static void write_figures(ebb__out *out, const ebb_plan_info *info)
 {
-    ebb__out_printf(out, "\"reserved\":%zu,\"allocated\":%zu,\"overhead\":%.9g,\"recompute_flops\":%.9g",
-                    info->peak_reserved_bytes, info->peak_allocated_bytes, info->overhead, info->recompute_flops);
+    ebb__out_printf(out, "\"reserved\":%zu,\"allocated\":%zu,\"host\":%zu,\"overhead\":%.9g,\"recompute_flops\":%.9g",
+                    info->peak_reserved_bytes, info->peak_allocated_bytes, info->peak_host_bytes, info->overhead,
+                    info->recompute_flops);
 }
 
 /* "plan" is what stands in a plan's file. */

@@ -63,7 +63,8 @@ class Plan(unittest.TestCase):
         self.assertGreater(smallest["predicted_peak_host_bytes"], 0)
         self.assertIn("offloaded", ebb("plan", GPT, *WIDER, "--frontier", "--allocated", "--offload").stdout)
         budget = str(smallest["predicted_peak_allocated_bytes"])
-        plan = ebb_json("plan", GPT, *WIDER, "--budget", budget, "--allocated", "--set", "memory.offload=auto", "--write", self.file)
+        plan = ebb_json("plan", GPT, *WIDER, "--budget", budget, "--allocated", "--set", "memory.offload=auto", "--write",
+                        self.file)
         self.assertNotEqual(plan["offload"], [])
         none = ebb_json("compare", GPT, *WIDER, "--vary", "memory.checkpoint=none")["runs"][0]
         run = ebb_json("compare", GPT, *WIDER, "--vary", "memory.checkpoint=plan:" + self.file)["runs"][0]

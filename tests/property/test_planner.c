@@ -138,9 +138,10 @@ static void check_budgets(const char *text, bool allocated)
         ebb_plan_info info = ebb_plan_info_get(plan);
         cr_assert_leq(peak_of(plan, allocated), budget);
         cr_assert_leq(info.overhead, before + 1e-9, "%s, budget %d: %g after %g", text, i, info.overhead, before);
-        if (info.overhead < before || info.peak_allocated_bytes != measured) check_measured(text, plan, none.gradients_sha256);
+        bool is_new = info.overhead < before || info.peak_allocated_bytes != measured;
+        if (is_new) check_measured(text, plan, none.gradients_sha256);
         before = info.overhead;
-        measured = info.peak_allocated_bytes; /* the same plan once more is not run again */
+        measured = info.peak_allocated_bytes;
         ebb_plan_free(plan);
     }
     cr_assert_eq(before, 0);
@@ -316,7 +317,7 @@ Test(planner, what_nothing_fits_is_told_with_the_smallest_that_does)
 
 Test(planner, failing_allocations_are_told_and_leak_nothing)
 {
-    ebb_config *config = config_of(gpt, (const char *const[4]){ "model.layers=2" });
+    ebb_config *config = config_of(gpt, (const char *const[4]){ "model.layers=2", "memory.offload=auto" });
     ebb_train_options options = train_options(2);
     int64_t live = ebb_host_live_blocks();
     for (uint64_t n = 1;; n += 1 + n / 7) {
@@ -331,57 +332,6 @@ Test(planner, failing_allocations_are_told_and_leak_nothing)
         if (!fired) break;
     }
     ebb_config_free(config);
-    check_no_live_blocks();
-}
-
-/* ---- any plan, not only good ones --------------------------------------------------------------- */
-
-static void draw_segments(ebb_plan *plan, dice *d, int first, int last, bool whole)
-{
-    while (first <= last) {
-        int end = first + (int)draw(d, (uint32_t)(last - first + 1));
-        if (draw(d, 3) && !(whole && end - first == last - first)) {
-            plan->segments[plan->n_segments++] = (ebb_block_range){ first, end };
-            draw_segments(plan, d, first, end, true);
-        }
-        whole = false;
-        first = end + 1;
-    }
-}
-
-static bool in_segment(const ebb_plan *plan, int block)
-{
-    for (int i = 0; i < plan->n_segments; i++)
-        if (plan->segments[i].first <= block && block <= plan->segments[i].last) return true;
-    return false;
-}
-
-Test(planner, any_nesting_with_any_recipes_and_offload_gives_the_same_bits)
-{
-    static const char *const ops[] = { "gelu", "layernorm", "linear", "attention_packed", "add",
-                                       "dropout", "swiglu", "rmsnorm", "rope" };
-    for (int t = 0; t < N_TEXTS; t++) {
-        ebb_train_options options = train_options(2);
-        ebb_config *config = config_of(texts[t], no_sets);
-        ebb_train_result none = train_config(config, 2, NULL);
-        ebb_plan *plan = NULL;
-        check_ok(ebb_plan_make(&plan, config, &options, SIZE_MAX, true));
-        for (uint32_t seed = 0; seed < 12; seed++) {
-            dice d = { 0, seed };
-            plan->n_segments = 0;
-            draw_segments(plan, &d, 0, plan->n_blocks - 1, false);
-            for (int b = 0; b < plan->n_blocks; b++) {
-                plan->ops[b] = 0;
-                for (int k = 0; k < 9; k++)
-                    if (draw(&d, 3) == 0) plan->ops[b] |= ebb__plan_op(plan, ebb_op_find(ops[k]));
-                plan->offload[b] = draw(&d, 2) && !in_segment(plan, b);
-            }
-            check_ok(ebb__plan_predict(plan, config, &options));
-            check_measured(texts[t], plan, none.gradients_sha256);
-        }
-        ebb_plan_free(plan);
-        ebb_config_free(config);
-    }
     check_no_live_blocks();
 }
 
