@@ -292,22 +292,27 @@ char *ebb_plan_describe(const ebb_plan *plan)
         recomputing += plan->ops[b] != 0;
         offloaded += plan->offload[b];
     }
-    if (plan->n_segments)
-        fprintf(out, "%d segments, %d deep, over %d of %d blocks", plan->n_segments, depth_of(plan), covered, plan->n_blocks);
+    const char *before = "";
+    if (plan->n_segments) {
+        int depth = depth_of(plan);
+        fprintf(out, "%d segment%s", plan->n_segments, plan->n_segments == 1 ? "" : "s");
+        if (depth > 1) fprintf(out, ", %d deep,", depth);
+        fprintf(out, " over %d of %d blocks", covered, plan->n_blocks);
+        before = "; ";
+    }
     if (recomputing) {
         uint32_t all = 0;
         for (int b = 0; b < plan->n_blocks; b++) all |= plan->ops[b];
-        fprintf(out, "%s", plan->n_segments ? "; " : "");
-        const char *comma = "";
         for (int i = 0; i < plan->n_names; i++) {
             if (!(all & 1u << i)) continue;
-            fprintf(out, "%s%s", comma, plan->names[i]->name);
-            comma = ", ";
+            fprintf(out, "%s%s", before, plan->names[i]->name);
+            before = ", ";
         }
-        fprintf(out, " in %d blocks", recomputing);
+        fprintf(out, " in %d", recomputing);
+        if (!plan->n_segments) fprintf(out, " of %d blocks", plan->n_blocks);
+        before = "; ";
     }
-    if (offloaded)
-        fprintf(out, "%s%d blocks offloaded", plan->n_segments || recomputing ? "; " : "", offloaded);
+    if (offloaded) fprintf(out, "%s%d offloaded", before, offloaded);
     if (!plan->n_segments && !recomputing && !offloaded) fprintf(out, "everything kept");
     if (fclose(out) == 0) return text;
     free(text);
