@@ -24,7 +24,7 @@ typedef struct cli_args {
     int n_sets;
     const char *device;
     int64_t threads;
-    bool json, quiet, help, saved, check_recompute, frontier, allocated, calibrate;
+    bool json, quiet, help, saved, check_recompute, frontier, allocated, calibrate, all, leak_check;
     /* options of some commands; NULL or 0 where not given */
     const char *out, *resume, *vary, *weights, *batch, *html, *snapshot, *perfetto, *against;
     const char *prompt, *temperature, *seed, *budget, *write, *limit;
@@ -52,7 +52,7 @@ typedef struct cli_command {
 } cli_command;
 
 extern const cli_command cli_train, cli_compare, cli_estimate, cli_trace, cli_grads, cli_eval, cli_sample,
-    cli_gradcheck, cli_info, cli_plan, cli_max_batch;
+    cli_gradcheck, cli_info, cli_plan, cli_max_batch, cli_lesson;
 extern const cli_command *const cli_commands[];
 extern const int cli_n_commands;
 extern const cli_option cli_common_options[];
