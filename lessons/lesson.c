@@ -11,13 +11,15 @@ typedef struct known { ebb_tensor **variable; const char *name, *function; } kno
 /* The lesson that runs: one at a time. */
 static struct {
     const lesson *lesson;
-    ebb_context *ctx;
+    ebb_context *ctx, *shown; /* the lesson's own, and whose bytes are shown */
     lesson_view *view;
     void *user;
     known names[LESSON_NAMES];
     int n_names;
     lesson_state state;
     ebb_table *table; /* under construction */
+    ebb_leak_watch *watch;
+    ebb_leak_report report;
     bool left, failed;
 } now;
 
@@ -97,13 +99,13 @@ static void add_node(void *user, const ebb_node *node)
 static const lesson_state *look(void)
 {
     lesson_state *s = &now.state;
-    s->allocated_bytes = ebb_memory_allocated_bytes(now.ctx);
-    s->reserved_bytes = ebb_memory_reserved_bytes(now.ctx);
-    s->saved_bytes = ebb_saved_bytes(now.ctx);
-    s->live_nodes = ebb_live_nodes(now.ctx);
+    s->allocated_bytes = ebb_memory_allocated_bytes(now.shown);
+    s->reserved_bytes = ebb_memory_reserved_bytes(now.shown);
+    s->saved_bytes = ebb_saved_bytes(now.shown);
+    s->live_nodes = ebb_live_nodes(now.shown);
     s->n_nodes = 0;
     look_at_names(s);
-    ebb_each_node(now.ctx, add_node, s);
+    ebb_each_node(now.shown, add_node, s);
     return s;
 }
 
@@ -177,6 +179,22 @@ void lesson_why(int line, const ebb_storage *storage)
     tell((lesson_event){ .kind = LESSON_WHY, .line = line, .text = text });
 }
 
+/* Tells the lines that `print` prints. */
+static void tell_printed(lesson_kind kind, int line, void (*print)(const void *what, FILE *file), const void *what)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *file = open_memstream(&text, &n);
+    if (file) print(what, file);
+    if (file && fclose(file) == 0) tell((lesson_event){ .kind = kind, .line = line, .text = text });
+    free(text);
+}
+
+static void print_leak(const void *report, FILE *file) { ebb_leak_print(report, file); }
+static void print_table(const void *table, FILE *file) { ebb_table_print(table, file); }
+
+void lesson_leak(int line, const ebb_leak_report *report) { tell_printed(LESSON_TABLE, line, print_leak, report); }
+
 void lesson_row(const char *const cells[])
 {
     int n = 0;
@@ -187,15 +205,29 @@ void lesson_row(const char *const cells[])
 
 void lesson_table(int line)
 {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *file = open_memstream(&text, &n);
-    if (file && now.table) ebb_table_print(now.table, file);
-    if (file && fclose(file) == 0) tell((lesson_event){ .kind = LESSON_TABLE, .line = line, .text = text });
-    free(text);
+    if (now.table) tell_printed(LESSON_TABLE, line, print_table, now.table);
     ebb_table_free(now.table);
     now.table = NULL;
 }
+
+/* ---- watching ----------------------------------------------------------------------------- */
+
+ebb_status watch_begin(ebb_context *ctx)
+{
+    ebb_leak_watch_free(now.watch);
+    now.watch = NULL;
+    return ebb_leak_watch_new(&now.watch, ctx);
+}
+
+void step_ends(void) { ebb_leak_watch_step(now.watch); }
+
+const ebb_leak_report *watch_report(void)
+{
+    ebb_leak_report_get(&now.report, now.watch);
+    return &now.report;
+}
+
+void look_at(ebb_context *other) { now.shown = other ? other : now.ctx; }
 
 /* ---- texts -------------------------------------------------------------------------------- */
 
@@ -255,12 +287,16 @@ lesson_outcome lesson_run(const lesson *l, lesson_view *view, void *user)
         fail(0, ebb_message());
         return LESSON_FAILED;
     }
+    look_at(NULL);
     tell((lesson_event){ .kind = LESSON_BEGINS, .text = l->claim, .state = look() });
     ebb_status st = l->body(now.ctx);
     if (st != EBB_OK && !now.left) fail(0, ebb_message());
+    look_at(NULL);
     if (!now.left && !now.failed && nothing_left())
         tell((lesson_event){ .kind = LESSON_ENDS, .state = look() });
     ebb_table_free(now.table);
+    ebb_leak_watch_free(now.watch);
+    if (now.left || now.failed) ebb_collect(now.ctx); /* a cycle that the lesson did not come to break */
     ebb_context_free(now.ctx);
     return now.failed ? LESSON_FAILED : now.left ? LESSON_LEFT : LESSON_TRUE;
 }

@@ -24,7 +24,7 @@ typedef struct lesson {
     extern const lesson lesson_##id;                                            \
     const lesson lesson_##id = { #id, claim, __FILE__, id##_body };             \
     LESSON_PROGRAM(id)                                                          \
-    static ebb_status id##_body(ebb_context *ctx)
+    static ebb_status id##_body(ebb_context *ctx __attribute__((unused)))
 #ifdef EBB_COURSE /* all lessons in one program */
 #define LESSON_PROGRAM(id)
 #else
@@ -74,6 +74,8 @@ typedef struct lesson {
     } while (0)
 /* Who holds bytes (below), as ebb_why() tells it. */
 #define WHY(bytes) lesson_why(__LINE__, ebb_storage_find(ctx, (bytes)))
+/* What steps left behind, as ebb_leak_print() tells it. */
+#define LEAK(report) lesson_leak(__LINE__, (report))
 /* A table: TITLES("regime", ">bytes") (">": right-aligned), a ROW(...) of texts each, END_TABLE(). */
 #define TITLES(...) lesson_row((const char *const[]){ __VA_ARGS__, NULL })
 #define ROW(...) lesson_row((const char *const[]){ __VA_ARGS__, NULL })
@@ -88,6 +90,12 @@ static inline size_t reserved(const ebb_context *ctx) { return ebb_memory_reserv
 /* A weak reference to the bytes behind a tensor: it can be asked for when all names are gone. */
 static inline uint64_t bytes_of(const ebb_tensor *t) { return ebb_storage_id(ebb_tensor_storage(t)); }
 static inline bool is_alive(const ebb_context *ctx, uint64_t bytes) { return ebb_storage_find(ctx, bytes) != NULL; }
+/* Steps show what is alive in another context from here on; NULL: in the lesson's own. */
+void look_at(ebb_context *other);
+/* ebb_leak_watch_new(), _step() and _report_get(), with the watch in the lesson's care. */
+ebb_status watch_begin(ebb_context *ctx);
+void step_ends(void);
+const ebb_leak_report *watch_report(void);
 /* A matrix that asks for its gradient, as torch.nn.Linear makes one. */
 ebb_status parameter(ebb_tensor **out, ebb_context *ctx, int64_t rows, int64_t columns);
 /* "4.00 MiB", "12.5 %"; texts are valid until the sixteenth next one. */
@@ -111,6 +119,7 @@ bool lesson_refused(const lesson_line *line, ebb_status expected, ebb_status got
 bool lesson_check(int line, bool holds, const char *condition, const char *fmt, ...) EBB_PRINTF(4, 5);
 void lesson_say(int line, const char *fmt, ...) EBB_PRINTF(2, 3);
 void lesson_why(int line, const ebb_storage *storage);
+void lesson_leak(int line, const ebb_leak_report *report);
 void lesson_row(const char *const cells[]); /* until NULL; the first row is the titles */
 void lesson_table(int line);
 
@@ -169,8 +178,11 @@ typedef struct lesson_terminal {
     bool stops;     /* waits for Enter before each step */
     bool colour;
     bool steps;     /* false: only what is said and checked */
+    int line;       /* of the step that was shown last */
 } lesson_terminal;
 lesson_view lesson_terminal_view; /* user: a lesson_terminal */
+/* The comment that a lesson's source begins with. */
+void lesson_terminal_intro(const lesson_terminal *t, const char *source);
 /* stdout; stops where both ends are a terminal and `all` is false. */
 lesson_terminal lesson_terminal_here(bool all);
 int lesson_program(const lesson *l); /* main() of a lesson by itself */

@@ -157,14 +157,57 @@ static void show_state(const lesson_terminal *t, const lesson_state *s)
     show_bytes(t, s);
 }
 
+/* ---- the comment at the top --------------------------------------------------------------- */
+
+/* The line's text behind " * " or the opening of the comment, without its end; NULL: it is not of the comment. */
+static const char *comment_line(const char **at, char line[LINE_BYTES])
+{
+    if (!*at) return NULL;
+    size_t n = strcspn(*at, "\n");
+    const char *next = (*at)[n] ? *at + n + 1 : NULL, *text = *at + (n < 3 ? n : 3);
+    snprintf(line, LINE_BYTES, "%.*s", (int)(n - (size_t)(text - *at)), text);
+    char *end = strstr(line, "*/");
+    if (end) {
+        while (end > line && end[-1] == ' ') end--;
+        *end = 0;
+        next = NULL;
+    }
+    *at = next;
+    return line;
+}
+
+/* Prose is filled again; lines of code, which are indented, stay as they are. */
+void lesson_terminal_intro(const lesson_terminal *t, const char *source)
+{
+    char line[LINE_BYTES], prose[LESSON_TEXT] = "";
+    fputc('\n', t->file);
+    while (comment_line(&source, line)) {
+        bool code = line[0] == ' ';
+        if (!code && line[0]) {
+            size_t n = strlen(prose);
+            snprintf(prose + n, sizeof(prose) - n, "%s%s", n ? " " : "", line);
+            if (source) continue;
+        }
+        if (prose[0]) {
+            fprintf(t->file, "%*s", INDENT, "");
+            wrap(t, prose);
+            prose[0] = 0;
+        }
+        if (code) fprintf(t->file, "%*s%s\n", INDENT - 1, "", line);
+        else if (!line[0]) fputc('\n', t->file);
+    }
+}
+
 /* ---- events ------------------------------------------------------------------------------- */
 
-static void show_source(const lesson_terminal *t, const lesson_event *e)
+static void show_source(lesson_terminal *t, const lesson_event *e)
 {
     char mark[16], line[LINE_BYTES] = "";
     snprintf(mark, sizeof(mark), "%*d ", INDENT - 1, e->line);
     put(line, "%s;", e->text);
     if (e->function && e->function[0]) put(line, "   (in %s)", e->function);
+    if (e->kind == LESSON_AFTER) put(line, "   (returned)");
+    t->line = e->line;
     fputc('\n', t->file);
     styled(t, dim, mark);
     if (t->colour) fputs(bold, t->file);
@@ -193,13 +236,24 @@ static void show_marked(const lesson_terminal *t, const char *style, const char 
     wrap(t, text);
 }
 
+/* Lines as they are; those that are too long go on in the next, indented. */
 static void show_lines(const lesson_terminal *t, const char *head, const char *text)
 {
+    int indent = INDENT + (*head ? 2 : 0);
     if (*head) fprintf(t->file, "%*s%s\n", INDENT, "", head);
-    for (const char *line = text; *line;) {
-        int n = (int)strcspn(line, "\n");
-        fprintf(t->file, "%*s%.*s\n", INDENT + (*head ? 2 : 0), "", n, line);
-        line += n + (line[n] == '\n');
+    while (*text) {
+        int n = (int)strcspn(text, "\n"), left = indent;
+        while (n > COLUMNS - left) {
+            int cut = COLUMNS - left;
+            while (cut > 0 && text[cut] != ' ') cut--;
+            if (cut == 0) break;
+            fprintf(t->file, "%*s%.*s\n", left, "", cut, text);
+            text += cut + 1;
+            n -= cut + 1;
+            left = indent + 4;
+        }
+        fprintf(t->file, "%*s%.*s\n", left, "", n, text);
+        text += n + (text[n] == '\n');
     }
 }
 
@@ -235,6 +289,7 @@ bool lesson_terminal_view(void *user, const lesson_event *e)
         show_source(t, e);
         return !t->stops || wait_for_enter(t);
     }
+    if (e->kind == LESSON_AFTER && t->line != e->line) show_source(t, e); /* other steps ran inside it */
     show_text(t, e);
     if (t->steps && (e->kind == LESSON_AFTER || e->kind == LESSON_REFUSED)) show_state(t, e->state);
     return true;

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 PART = re.compile(r"(<!-- lesson (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-WIDTH = 118
 
 
 def size(n):
@@ -29,8 +28,11 @@ def code_line(event):
     return f"{text + ';':<62} // {size(state['allocated_bytes'])} live, {size(state['saved_bytes'])} on the tape"
 
 
-def quoted(text):
-    return "`" + text + "`" if "`" not in text else text
+def intro(source):
+    """The prose of the comment at the top; what it says of PyTorch stands in the source."""
+    comment = source[:source.index("*/")].replace("/* ", " * ", 1)
+    lines = [line[3:] for line in comment.split("\n")]
+    return re.sub(r"  +", " ", " ".join(lines[:lines.index("")])).strip()
 
 
 def part(lesson):
@@ -59,7 +61,8 @@ def part(lesson):
         else:
             raise SystemExit(f"{lesson['name']}: {event['text']}")
     flush()
-    text = f"**{lesson['claim']}** (`lessons/{lesson['name']}.c`)\n\n" + "\n".join(out)
+    head = f"**{lesson['claim']}** (`lessons/{lesson['name']}.c`)"
+    text = head + "\n\n" + intro(lesson["source"]) + "\n\n" + "\n".join(out)
     text = re.sub(r"(\n- [^\n]*)\n(?=```|\w|\*\*)", r"\1\n\n", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 

@@ -68,6 +68,8 @@ EBB_API EBB_NODISCARD ebb_status ebb_transpose(ebb_tensor **out, ebb_tensor *x, 
 /* x[..., start : start + length, ...] along axis. */
 EBB_API EBB_NODISCARD ebb_status ebb_narrow(ebb_tensor **out, ebb_tensor *x, int axis, int64_t start, int64_t length);
 EBB_UNARY(ebb_contiguous); /* x itself where it is contiguous, else a copy */
+/* The same values with bytes of its own, so that a small part need not keep the whole. */
+EBB_UNARY(ebb_copy);
 /* The same data without history. */
 EBB_UNARY(ebb_detach);
 /* 1 to EBB_MAX_IN tensors joined along axis. */

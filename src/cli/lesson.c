@@ -40,27 +40,11 @@ static const course_entry *find(const cli_args *args)
 
 /* ---- running ------------------------------------------------------------------------------ */
 
-/* The comment that a lesson's source begins with. */
-static void print_intro(const course_entry *entry)
-{
-    const char *at = (const char *)entry->source->text + strlen("/* ");
-    const char *end = strstr(at, "*/");
-    putchar('\n');
-    while (end && at < end) {
-        size_t n = strcspn(at, "\n");
-        if (at + n > end) n = (size_t)(end - at) - (end[-1] == ' ');
-        printf("%s%.*s\n", n ? "     " : "", (int)n, at);
-        at += n + 1;
-        if (strncmp(at, " * ", 3) == 0) at += 3;
-        else if (strncmp(at, " *", 2) == 0 && at[2] != '/') at += 2;
-    }
-}
-
 static bool show(void *user, const lesson_event *event)
 {
     bool goes_on = lesson_terminal_view(user, event);
     for (int i = 0; i < course_size && event->kind == LESSON_BEGINS; i++)
-        if (course[i].lesson == event->lesson) print_intro(&course[i]);
+        if (course[i].lesson == event->lesson) lesson_terminal_intro(user, (const char *)course[i].source->text);
     return goes_on;
 }
 
@@ -76,7 +60,8 @@ static int run_shown(const course_entry *from, int n, const cli_args *args)
         if (outcome == LESSON_LEFT) return CLI_DONE;
         n_failed += outcome == LESSON_FAILED;
     }
-    if (n > 1 && !args->quiet) printf("\n%d lessons, %d of them no longer true\n", n, n_failed);
+    if (n > 1 && !args->quiet && n_failed == 0) printf("\n%d lessons, all true\n", n);
+    if (n > 1 && n_failed > 0) fprintf(stderr, "ebb: %d of %d lessons are no longer true\n", n_failed, n);
     return n_failed ? CLI_FAILED : CLI_DONE;
 }
 
@@ -95,7 +80,7 @@ static int run_recorded(const course_entry *from, int n, const cli_args *args)
     cJSON_Delete(json.root);
     if (json.failed) return cli_fail(args, ebb_fail(EBB_ENOMEM, "lesson: no memory for what was recorded"));
     if (!args->quiet) printf("wrote %s\n", args->html);
-    if (n_failed) fprintf(stderr, "ebb: %d lessons are no longer true\n", n_failed);
+    if (n_failed > 0) fprintf(stderr, "ebb: %d of %d lessons are no longer true\n", n_failed, n);
     return status;
 }
 

@@ -70,7 +70,7 @@ def check_text():
     wide = [line for line in text.splitlines() if len(line) > 80]
     check(not wide, "wider than 80 columns", wide[:3])
     check("\033" not in text, "escapes where there is no terminal")
-    check(f"{len(NAMES)} lessons, 0 of them no longer true" in text, "the last line", text[-200:])
+    check(f"{len(NAMES)} lessons, all true" in text, "the last line", text[-200:])
     check("names  x: f32[1024, 1024], 4.00 MiB, 1 reference" in text, "names alive")
     check("tape   linear #1 keeps in0 1.00 MiB" in text, "the tape")
     check("live   [#####..................." in text, "the bar")
