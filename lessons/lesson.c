@@ -285,7 +285,7 @@ lesson_outcome lesson_run(const lesson *l, lesson_view *view, void *user)
     now.user = user;
     if (ebb_context_new(&now.ctx, &options) != EBB_OK) {
         fail(0, ebb_message());
-        return LESSON_FAILED;
+        return LESSON_NO_MEMORY;
     }
     look_at(NULL);
     tell((lesson_event){ .kind = LESSON_BEGINS, .text = l->claim, .state = look() });
@@ -298,5 +298,6 @@ lesson_outcome lesson_run(const lesson *l, lesson_view *view, void *user)
     ebb_leak_watch_free(now.watch);
     if (now.left || now.failed) ebb_collect(now.ctx); /* a cycle that the lesson did not come to break */
     ebb_context_free(now.ctx);
+    if (st == EBB_ENOMEM) return LESSON_NO_MEMORY;
     return now.failed ? LESSON_FAILED : now.left ? LESSON_LEFT : LESSON_TRUE;
 }

@@ -168,7 +168,7 @@ typedef struct lesson_event {
 /* False: the lesson shall end here. */
 typedef bool lesson_view(void *user, const lesson_event *event);
 
-typedef enum lesson_outcome { LESSON_TRUE, LESSON_LEFT, LESSON_FAILED } lesson_outcome;
+typedef enum lesson_outcome { LESSON_TRUE, LESSON_LEFT, LESSON_FAILED, LESSON_NO_MEMORY } lesson_outcome;
 lesson_outcome lesson_run(const lesson *l, lesson_view *view, void *user);
 
 /* ---- on a terminal ------------------------------------------------------------------------ */

@@ -8,7 +8,7 @@
  *     buffer.copy_(next_batch)      # one buffer: nothing to allocate at all */
 #include "lesson.h"
 
-enum { STEPS = 100 };
+enum { STEPS = 40 };
 typedef enum way { REBIND, DROP_FIRST, ONE_BUFFER } way;
 
 static ebb_status train(ebb_context *ctx, ebb_tensor *w, int steps)

@@ -310,5 +310,5 @@ lesson_terminal lesson_terminal_here(bool all)
 int lesson_program(const lesson *l)
 {
     lesson_terminal terminal = lesson_terminal_here(false);
-    return lesson_run(l, lesson_terminal_view, &terminal) == LESSON_FAILED;
+    return lesson_run(l, lesson_terminal_view, &terminal) >= LESSON_FAILED;
 }

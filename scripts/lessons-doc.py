@@ -4,6 +4,8 @@
   lessons-doc.py EBB PAGE           exit 1 where PAGE does not say what the lessons say now
   lessons-doc.py EBB PAGE --write   puts it there
 
+EBB "-": what `ebb lesson --all --json` printed is read from the standard input.
+
 A part begins with a line <!-- lesson NAME --> and ends with <!-- end -->.
 """
 import json
@@ -69,8 +71,9 @@ def part(lesson):
 
 def main():
     ebb, page = sys.argv[1], Path(sys.argv[2])
-    done = subprocess.run([ebb, "lesson", "--all", "--json"], capture_output=True, text=True)
-    lessons = {lesson["name"]: lesson for lesson in json.loads(done.stdout)["lessons"]}
+    command = [ebb, "lesson", "--all", "--json"]
+    told = sys.stdin.read() if ebb == "-" else subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout
+    lessons = {lesson["name"]: lesson for lesson in json.loads(told)["lessons"]}
     old = page.read_text(encoding="utf-8")
     shown = [m.group(2) for m in PART.finditer(old)]
     if shown != list(lessons):

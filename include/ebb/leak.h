@@ -12,7 +12,7 @@ EBB_BEGIN_DECLS
 
 typedef struct ebb_leak_watch ebb_leak_watch; /* opaque; single owner */
 
-/* Owner: *out is the caller's; free it before the context.  Errors: ENOMEM. */
+/* Owner: *out is the caller's; freeing it does not look at the context, all else does.  Errors: ENOMEM. */
 EBB_API EBB_NODISCARD ebb_status ebb_leak_watch_new(ebb_leak_watch **out, ebb_context *ctx);
 EBB_API void ebb_leak_watch_free(ebb_leak_watch *watch); /* NULL is a no-op */
 /* A step has ended.  The first end is the baseline: what is alive then (parameters, optimizer state, the

@@ -127,7 +127,7 @@ function player(lesson, section) {
     slider.oninput = () => go(Number(slider.value));
     play.onclick = () => { touched = { go, at: () => k }; start(); };
     source.append(...lines.slice(lesson.source.slice(0, lesson.source.indexOf('*/')).split('\n').length)); // the intro is above
-    section.append(make('div', { class: 'tools' }, play, back, forth, slider, position), make('div', { class: 'sides' }, source, make('div', {}, state, said)));
+    section.append(make('div', { class: 'tools' }, play, back, forth, slider, position), make('div', { class: 'sides' }, source, make('div', {}, said, state)));
     show(Math.min(1, steps.length - 1));
     return { steps, show };
 }

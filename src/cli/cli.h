@@ -148,6 +148,23 @@ void cli_recipes_count(cli_recipes *recipes, const ebb_context *ctx);
 /* Says on stderr which ops of the list do nothing (where `said`: a run was made), and frees. */
 void cli_recipes_end(cli_recipes *recipes, bool said);
 
+/* What steps leave behind: begin before the first, step after each, end while the model is there. */
+typedef struct cli_leak {
+    bool on, told;
+    ebb_progress_line *line; /* cleared before a warning */
+    int64_t steps;
+    ebb_leak_watch *watch;
+    ebb_leak_report report;
+    cli_json json; /* of the report; it outlives the model, as does the text */
+    char *text;
+    size_t bytes;
+} cli_leak;
+ebb_status cli_leak_begin(cli_leak *leak, ebb_context *ctx);
+void cli_leak_step(cli_leak *leak);
+void cli_leak_end(cli_leak *leak);
+void cli_put_leak(cli_json *json, cli_leak *leak); /* "leak_check" */
+void cli_leak_free(cli_leak *leak);
+
 /* The variants of `compare`: the set "PATH=VALUE" and the value for each; split at top-level commas.
  * Returns how many, or -1 after a message. */
 enum { CLI_MAX_VARIANTS = 32, CLI_VARIANT_BYTES = 512 };

@@ -58,6 +58,7 @@ static int run_shown(const course_entry *from, int n, const cli_args *args)
         lesson_outcome outcome = args->quiet ? lesson_run(from[i].lesson, lesson_silent_view, NULL)
                                              : lesson_run(from[i].lesson, show, &terminal);
         if (outcome == LESSON_LEFT) return CLI_DONE;
+        if (outcome == LESSON_NO_MEMORY) return CLI_NO_MEMORY;
         n_failed += outcome == LESSON_FAILED;
     }
     if (n > 1 && !args->quiet && n_failed == 0) printf("\n%d lessons, all true\n", n);

@@ -2,17 +2,6 @@
 
 #include "cli.h"
 
-static int report(const cli_args *args, const ebb_train_result *result)
-{
-    if (args->json) {
-        cli_json json = cli_json_begin();
-        cli_put_result(&json, NULL, result);
-        return cli_json_end(&json, args, CLI_DONE);
-    }
-    if (!args->quiet) cli_print_result(result, stdout);
-    return CLI_DONE;
-}
-
 /* What is looked at while the context is there: the pool's statistics, as a table to be printed with
  * the rest, and memory.recompute. */
 typedef struct summary {
@@ -20,7 +9,37 @@ typedef struct summary {
     char *text;
     size_t bytes;
     cli_recipes recipes;
+    cli_leak leak;
 } summary;
+
+static int report(const cli_args *args, const ebb_train_result *result, cli_leak *leak)
+{
+    if (args->json) {
+        cli_json json = cli_json_begin();
+        cli_put_result(&json, NULL, result);
+        cli_put_leak(&json, leak);
+        return cli_json_end(&json, args, CLI_DONE);
+    }
+    if (!args->quiet) cli_print_result(result, stdout);
+    if (leak->text && (!args->quiet || leak->report.grows)) fputs(leak->text, stdout);
+    return CLI_DONE;
+}
+
+static ebb_status on_step_begin(void *user, ebb_context *ctx, int64_t step)
+{
+    summary *s = user;
+    (void)step;
+    return cli_leak_begin(&s->leak, ctx);
+}
+
+static ebb_status on_step_end(void *user, ebb_context *ctx, int64_t step)
+{
+    summary *s = user;
+    (void)ctx;
+    (void)step;
+    cli_leak_step(&s->leak);
+    return EBB_OK;
+}
 
 static ebb_status on_backward(void *user, ebb_context *ctx)
 {
@@ -34,6 +53,7 @@ static ebb_status on_end(void *user, ebb_context *ctx)
     summary *s = user;
     if (s->file) ebb_memory_summary_print(ctx, s->file);
     cli_recipes_count(&s->recipes, ctx);
+    cli_leak_end(&s->leak);
     return EBB_OK;
 }
 
@@ -54,9 +74,14 @@ static int run(const cli_args *args)
     ebb_progress_line line;
     ebb_train_options options = cli_train_options(args);
     cli_warnings warnings;
-    summary table = { 0 };
+    static summary table;
+    table.leak = (cli_leak){ .on = args->leak_check, .line = &line };
     if (args->memory_summary) table.file = open_memstream(&table.text, &table.bytes);
     ebb_observer observer = { .user = &table, .on_backward = on_backward, .on_end = on_end };
+    if (args->leak_check) {
+        observer.on_step_begin = on_step_begin;
+        observer.on_step_end = on_step_end;
+    }
     options.observer = &observer;
     cli_recipes_begin(&table.recipes, config);
     cli_watch(&options, args, &line);
@@ -64,9 +89,10 @@ static int run(const cli_args *args)
     ebb_status st = ebb_train(&result, config, &options);
     ebb_progress_clear(&line);
     cli_print_warnings(&warnings, args);
-    status = st == EBB_OK ? report(args, &result) : cli_fail_run(args, st, config);
+    status = st == EBB_OK ? report(args, &result, &table.leak) : cli_fail_run(args, st, config);
     cli_recipes_end(&table.recipes, st == EBB_OK);
     print_summary(&table, args);
+    cli_leak_free(&table.leak);
     ebb_config_free(config);
     return status;
 }
@@ -79,6 +105,8 @@ static const cli_option options[] = {
       "goes on from a run folder, in it unless --out is given", false },
     { "--check-recompute", NULL, CLI_FLAG, offsetof(cli_args, check_recompute),
       "compares what is recomputed with the first run, bit by bit", false },
+    { "--leak-check", NULL, CLI_FLAG, offsetof(cli_args, leak_check),
+      "reports what steps leave behind, and who holds it", false },
     { "--memory-summary", NULL, CLI_FLAG, offsetof(cli_args, memory_summary),
       "prints the pool's statistics at the end", false },
 };

@@ -52,8 +52,9 @@ def check_list():
     check('did you mean "names"' in ebb("name", status=2).stderr, "no nearest name")
 
 
-def check_recorded():
-    told = json.loads(ebb("--all", "--json").stdout)
+def check_recorded(page):
+    """What --json tells; the same run writes the page."""
+    told = json.loads(ebb("--html", str(page), "--json").stdout)
     check([lesson["name"] for lesson in told["lessons"]] == NAMES, "lessons that ran")
     for lesson in told["lessons"]:
         kinds = [event["kind"] for event in lesson["events"]]
@@ -124,46 +125,70 @@ def check_alone():
         check(done.returncode == 1 and "leaves 2.00 MiB" in done.stdout, "a leak passes", done.stdout)
 
 
-def check_page(told):
-    with tempfile.TemporaryDirectory() as tmp:
-        page = Path(tmp) / "course.html"
-        ebb("--html", str(page))
-        text = page.read_text()
-        check(not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", text), "the page loads something")
-        data = re.search(r'<script type="application/json" id="data">\n(.*?)\n</script>', text, re.DOTALL)
-        check(json.loads(data.group(1))["lessons"] == told["lessons"], "the page's lessons are not those of --json")
-        check("cannot write" in ebb("--html", f"{tmp}/no/such/folder.html", status=1).stderr, "a page that cannot be written")
-        browser = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
-        if not browser:
-            return
-        for width in (1280, 500):
-            dom = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                                  f"--user-data-dir={tmp}/profile", "--virtual-time-budget=8000",
-                                  f"--window-size={width},900", "--dump-dom", f"{page.as_uri()}#check"],
-                                 capture_output=True, text=True, timeout=100).stdout
-            found = re.search(r'<pre id="check">(.*?)</pre>', dom, re.DOTALL)
-            check(found, "the page's script stopped", dom[-500:])
-            seen = json.loads(html.unescape(found.group(1)))
-            check([one["name"] for one in seen] == NAMES and all(one["steps"] > 1 for one in seen), "the page's lessons", seen)
-            check(not any(one["wide"] for one in seen), "wider than the window", width, seen)
+def check_page(page, told):
+    text = page.read_text()
+    check(not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", text), "the page loads something")
+    data = re.search(r'<script type="application/json" id="data">\n(.*?)\n</script>', text, re.DOTALL)
+    check(json.loads(data.group(1))["lessons"] == told["lessons"], "the page's lessons are not those of --json")
+    done = ebb(NAMES[0], "--html", str(page.parent / "no" / "such.html"), status=1)
+    check("cannot write" in done.stderr, "a page that cannot be written", done.stderr)
+    browser = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
+    if not browser:
+        return
+    for width in (1280, 500):
+        dom = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                              f"--user-data-dir={page.parent}/profile", "--virtual-time-budget=8000",
+                              f"--window-size={width},900", "--dump-dom", f"{page.as_uri()}#check"],
+                             capture_output=True, text=True, timeout=100).stdout
+        found = re.search(r'<pre id="check">(.*?)</pre>', dom, re.DOTALL)
+        check(found, "the page's script stopped", dom[-500:])
+        seen = json.loads(html.unescape(found.group(1)))
+        check([one["name"] for one in seen] == NAMES and all(one["steps"] > 1 for one in seen), "the page's lessons", seen)
+        check(not any(one["wide"] for one in seen), "wider than the window", width, seen)
 
 
-def check_doc():
-    done = subprocess.run([sys.executable, SOURCE / "scripts" / "lessons-doc.py", EBB, SOURCE / "docs" / "lessons.md"],
-                          capture_output=True, text=True)
+def check_doc(told):
+    done = subprocess.run([sys.executable, SOURCE / "scripts" / "lessons-doc.py", "-", SOURCE / "docs" / "lessons.md"],
+                          capture_output=True, text=True, input=json.dumps(told))
     check(done.returncode == 0, done.stdout, done.stderr)
+
+
+def check_faults():
+    """Whatever allocation fails, the command says so and ends with 3, or with 0 where it was not reached."""
+    for n in [1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 100000]:
+        done = subprocess.run([EBB, "lesson", "inputs", "--quiet"], capture_output=True, text=True,
+                              env={**os.environ, "EBB_FAIL_ALLOC": str(n)})
+        check(done.returncode in (0, 3), "allocation", n, "exit status", done.returncode, done.stderr)
+        check(done.returncode == 0 or "memory" in done.stderr, "allocation", n, "no message", done.stderr)
+    check(done.returncode == 0, "the end was not reached")
+
+
+def check_leak_check():
+    """`ebb train --leak-check` on a run that leaks nothing (tests/unit/train plants leaks)."""
+    command = [EBB, "train", SOURCE / "models" / "mlp-synthetic.json", "--steps", "8", "--threads", "1", "--leak-check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    check(done.returncode == 0 and "no leak: " in done.stdout and "leak" not in done.stderr, done.stdout, done.stderr)
+    told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True).stdout)["leak_check"]
+    check(told == {"grows": False, "steps": 8, "bytes_per_step": 0, "bytes": 0, "graph_bytes": 0, "nodes": 0,
+                   "cyclic": 0, "holders": []}, "leak_check", told)
+    plain = json.loads(subprocess.run([*command[:-1], "--json"], capture_output=True, text=True).stdout)
+    check("leak_check" not in plain, "leak_check without --leak-check")
 
 
 def main():
     check_sources()
     check_list()
-    told = check_recorded()
+    with tempfile.TemporaryDirectory() as tmp:
+        page = Path(tmp) / "course.html"
+        told = check_recorded(page)
+        check_page(page, told)
     check_text()
     check_terminal()
-    check_page(told)
+    check_faults()
+    check_leak_check()
     if not SANITIZED:
         check_alone()
-        check_doc()
+        check_doc(told)
     print(f"{len(NAMES)} lessons")
 
 
