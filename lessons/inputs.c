@@ -27,6 +27,9 @@ LESSON(inputs, "The tape keeps an input only where a gradient will read it")
           "its input 0: %s. No gradient of x was asked for, so w is not kept.",
           size(ebb_saved_bytes(ctx)));
 
+    CHECK(ebb_tensor_refcount(w) == 2, "w has %d references now: its name, and the tape's, which "
+          "will add the gradient to it.", ebb_tensor_refcount(w));
+
     STEP(ebb_scale(&loss, h, 3));
     DO(ebb_drop(&h));
     CHECK(!is_alive(ctx, h_bytes), "The gradient of a scaling is 3 times what comes in. It reads "

@@ -47,12 +47,12 @@ static void wrap(const lesson_terminal *t, const char *text)
 /* "label  text", cut to the width. */
 static void field(const lesson_terminal *t, const char *label, const char *text)
 {
-    char line[COLUMNS + 1];
-    snprintf(line, sizeof(line), "%*s%-6s %s", INDENT, "", label, text);
-    size_t n = strlen(line);
-    if (n == COLUMNS && strlen(text) > COLUMNS - INDENT - 7) memcpy(line + n - 3, "...", 3);
-    styled(t, dim, line);
-    fputc('\n', t->file);
+    char head[16];
+    int n = (int)strlen(text), room = COLUMNS - INDENT - 7;
+    snprintf(head, sizeof(head), "%*s%-6s ", INDENT, "", label);
+    styled(t, dim, head);
+    if (n <= room) fprintf(t->file, "%s\n", text);
+    else fprintf(t->file, "%.*s...\n", room - 3, text);
 }
 
 /* Appends to a line of LINE_BYTES. */

@@ -61,6 +61,8 @@ static int run_shown(const course_entry *from, int n, const cli_args *args)
         if (outcome == LESSON_NO_MEMORY) return CLI_NO_MEMORY;
         n_failed += outcome == LESSON_FAILED;
     }
+    if (n == 1 && !args->quiet && from + 1 < course + course_size)
+        printf("\nNext: ebb lesson %s\n", from[1].lesson->name);
     if (n > 1 && !args->quiet && n_failed == 0) printf("\n%d lessons, all true\n", n);
     if (n > 1 && n_failed > 0) fprintf(stderr, "ebb: %d of %d lessons are no longer true\n", n_failed, n);
     return n_failed ? CLI_FAILED : CLI_DONE;
