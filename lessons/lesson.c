@@ -29,7 +29,8 @@ static struct {
 static const char *shown(const char *function)
 {
     size_t n = strlen(now.lesson->name);
-    return function && strncmp(function, now.lesson->name, n) == 0 && strcmp(function + n, "_body") == 0 ? "" : function;
+    bool body = function && strncmp(function, now.lesson->name, n) == 0 && strcmp(function + n, "_body") == 0;
+    return body ? "" : function;
 }
 
 void lesson_know(ebb_tensor **variable, const char *name, const char *function)
@@ -193,7 +194,7 @@ static void tell_printed(lesson_kind kind, int line, void (*print)(const void *w
 static void print_leak(const void *report, FILE *file) { ebb_leak_print(report, file); }
 static void print_table(const void *table, FILE *file) { ebb_table_print(table, file); }
 
-void lesson_leak(int line, const ebb_leak_report *report) { tell_printed(LESSON_TABLE, line, print_leak, report); }
+void lesson_leak(int line, const ebb_leak_report *report) { tell_printed(LESSON_LEAK, line, print_leak, report); }
 
 void lesson_row(const char *const cells[])
 {

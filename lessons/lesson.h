@@ -155,7 +155,7 @@ typedef enum lesson_kind {
     LESSON_BEFORE, LESSON_AFTER, /* a step: text is its source */
     LESSON_REFUSED, /* after a step that failed as it should: detail says how */
     LESSON_SAYS, LESSON_HOLDS, /* prose; and prose that was checked */
-    LESSON_WHY, LESSON_TABLE,  /* lines of text */
+    LESSON_WHY, LESSON_LEAK, LESSON_TABLE, /* lines of text */
     LESSON_ENDS, LESSON_FAILS  /* text: what is not true, or went wrong */
 } lesson_kind;
 typedef struct lesson_event {

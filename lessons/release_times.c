@@ -17,8 +17,8 @@ typedef struct run {
 
 static void look(const ebb_context *ctx, run *r, enum stage stage)
 {
-    r->seen[0][stage] = is_alive(ctx, r->x) ? "alive" : "-";
-    r->seen[1][stage] = is_alive(ctx, r->h) ? "alive" : "-";
+    r->seen[0][stage] = is_alive(ctx, r->x) ? "alive" : "free";
+    r->seen[1][stage] = is_alive(ctx, r->h) ? "alive" : "free";
 }
 
 static ebb_status layers(void *user, ebb_tensor **y, ebb_tensor *x)

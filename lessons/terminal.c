@@ -272,6 +272,7 @@ static void show_text(const lesson_terminal *t, const lesson_event *e)
     case LESSON_HOLDS: show_marked(t, green, "ok", e->text); break;
     case LESSON_FAILS: show_marked(t, red, "FAIL", e->text); break;
     case LESSON_WHY: show_lines(t, "kept alive by", e->text); break;
+    case LESSON_LEAK:
     case LESSON_TABLE: show_lines(t, "", e->text); break;
     case LESSON_ENDS: show_marked(t, green, "ok", "Nothing is left alive."); break;
     case LESSON_REFUSED: show_marked(t, red, "no", e->detail); break;

@@ -57,7 +57,7 @@ def part(lesson):
             out.append(f"- refused: {event['detail']}")
         elif kind in ("say", "check"):
             out.append(("- " if kind == "check" else "") + event["text"] + ("" if kind == "check" else "\n"))
-        elif kind in ("why", "table"):
+        elif kind in ("why", "table", "leak"):
             head = "kept alive by\n" if kind == "why" else ""
             out.append(f"\n```text\n{head}{event['text'].rstrip()}\n```\n")
         else:

@@ -103,7 +103,7 @@ function player(lesson, section) {
         position.textContent = k ? `step ${k} of ${steps.length - 1}` : 'before the first step';
         lines.forEach((e, i) => { e.className = i + 1 === line ? 'now' : ''; });
         if (line) source.scrollTop = Math.max(0, lines[line - 1].offsetTop - source.clientHeight / 2);
-        said.replaceChildren(...step.said.map(e => make(e.kind === 'why' || e.kind === 'table' ? 'pre' : 'p', { class: e.kind },
+        said.replaceChildren(...step.said.map(e => make(['why', 'table', 'leak'].includes(e.kind) ? 'pre' : 'p', { class: e.kind },
             e.kind === 'why' ? `kept alive by\n${e.text.trimEnd()}` : e.text)));
         if (!step.state) return;
         const older = step.state.live_nodes - step.state.tape.length;

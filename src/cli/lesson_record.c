@@ -5,6 +5,7 @@
 static const char *const kinds[] = {
     [LESSON_BEGINS] = "begin", [LESSON_BEFORE] = "before",   [LESSON_AFTER] = "step", [LESSON_REFUSED] = "refused",
     [LESSON_SAYS] = "say",     [LESSON_HOLDS] = "check",     [LESSON_WHY] = "why",    [LESSON_TABLE] = "table",
+    [LESSON_LEAK] = "leak",
     [LESSON_ENDS] = "end",     [LESSON_FAILS] = "failed",
 };
 

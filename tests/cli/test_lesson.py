@@ -114,6 +114,10 @@ def compile_and_run(folder, name, source):
 
 def check_alone():
     """A lesson is a program of its own; made to claim something false, it fails."""
+    every = [LESSONS / f"{name}.c" for name in NAMES]
+    done = subprocess.run(["cc", "-std=c17", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{SOURCE}/include",
+                           *every], capture_output=True, text=True)
+    check(done.returncode == 0, "a lesson does not compile by itself", done.stderr)
     source = (LESSONS / "names.c").read_text()
     with tempfile.TemporaryDirectory() as tmp:
         done = compile_and_run(Path(tmp), "names", source)
