@@ -5,8 +5,8 @@
  * In PyTorch:
  *     h = torch.tanh(w)
  *     w.register_hook(lambda g: g + h)   # w -> hook -> h -> graph -> w
- *     del w, h                      # frees nothing ...
- *     gc.collect()                  # ... until this, whenever it runs */
+ *     del w, h                      # frees nothing
+ *     gc.collect()                  # frees it where gc can see every link */
 #include "lesson.h"
 
 typedef struct closure { ebb_tensor *captured; } closure;

@@ -20,8 +20,11 @@ EBB_API void ebb_leak_watch_free(ebb_leak_watch *watch); /* NULL is a no-op */
 EBB_API void ebb_leak_watch_step(ebb_leak_watch *watch);
 
 enum {
-    EBB_LEAK_STEPS = 3,  /* a leak is what at least so many of the last EBB_LEAK_WINDOW steps left ... */
-    EBB_LEAK_WINDOW = 6, /* ... not counting the last one: its results may be carried to the next */
+    /* A leak is what at least so many of the last EBB_LEAK_WINDOW steps left, not counting the last one, whose
+     * results may be carried to the next; or what is more than at the last step whose number is a power of two,
+     * and was more there than at the one before. */
+    EBB_LEAK_STEPS = 3,
+    EBB_LEAK_WINDOW = 6,
     EBB_LEAK_HOLDERS = 8 /* lines of the program that are told, largest first */
 };
 

@@ -144,8 +144,11 @@ void ebb_leak_report_get(ebb_leak_report *report, const ebb_leak_watch *w)
         .bytes_per_step = n_steps ? window_bytes / (size_t)n_steps : 0,
         .cyclic = ebb_cyclic_tensors(w->ctx),
     };
-    /* What is bounded (say the losses of the last 10 steps) is no more than it was long ago. */
-    report->grows = leaking >= EBB_LEAK_STEPS && sum.n + sum.nodes > w->before_power;
+    /* What is bounded (say the losses of the last 10 steps) is no more than it was long ago; what one step in
+     * many leaves (an evaluation's, say) is seen over a longer time only. */
+    size_t now = sum.n + sum.nodes;
+    bool steady = now > w->at_power && w->at_power > w->before_power && w->before_power > 0;
+    report->grows = (leaking >= EBB_LEAK_STEPS && now > w->before_power) || steady;
     if (w->steps < 3) return;
     for (const ebb_storage *s = w->ctx->storages; s; s = s->next)
         if (made_between(s->id, w->baseline.storage, end_of(w, w->steps - 1)->storage)) group(report, s);

@@ -23,8 +23,8 @@ static void parameter(ebb_tensor **w, ebb_context *ctx)
 
 enum { MOST_STEPS = 200 };
 
-/* `steps` steps of which each keeps its loss as the `window` latest do; the report at the end. */
-static ebb_leak_report after(ebb_context *ctx, int steps, int window)
+/* `steps` steps of which every `period`-th keeps its loss; the `window` latest are held.  The report at the end. */
+static ebb_leak_report after_periodic(ebb_context *ctx, int steps, int window, int period)
 {
     static ebb_tensor *kept[MOST_STEPS];
     ebb_leak_watch *watch = NULL;
@@ -35,7 +35,7 @@ static ebb_leak_report after(ebb_context *ctx, int steps, int window)
     for (int i = 0; i < steps; i++) {
         EBB_LOCAL(loss);
         forward(&loss, w);
-        if (window > 0) ebb_bind(&kept[i % window], loss);
+        if (window > 0 && i % period == 0) ebb_bind(&kept[i % window], loss);
         ebb_leak_watch_step(watch);
     }
     ebb_leak_report_get(&report, watch);
@@ -43,6 +43,8 @@ static ebb_leak_report after(ebb_context *ctx, int steps, int window)
     for (int i = 0; i < MOST_STEPS; i++) ebb_drop(&kept[i]);
     return report;
 }
+
+static ebb_leak_report after(ebb_context *ctx, int steps, int window) { return after_periodic(ctx, steps, window, 1); }
 
 Test(leak, steps_that_keep_nothing_leave_nothing)
 {
@@ -101,6 +103,33 @@ Test(leak, the_last_ten_losses_are_none)
         cr_assert(!r.grows, "%zu storages of 10 steps, as many as long ago", r.n);
         cr_assert_eq(r.n, 9 * 3);
         cr_assert(after(ctx, 200, MOST_STEPS).grows);
+    }
+}
+
+Test(leak, one_step_in_seven_is_found_in_time)
+{
+    with_context(ctx) {
+        cr_assert(!after_periodic(ctx, 10, MOST_STEPS, 7).grows);
+        cr_assert(after_periodic(ctx, 60, MOST_STEPS, 7).grows);
+        cr_assert(!after_periodic(ctx, 200, 21, 7).grows, "the last three of them");
+    }
+}
+
+Test(leak, what_is_made_once_is_none)
+{
+    with_context(ctx) {
+        ebb_leak_watch *watch = NULL;
+        ebb_leak_report report;
+        EBB_LOCAL(buffer);
+        check_ok(ebb_leak_watch_new(&watch, ctx));
+        for (int step = 1; step < 80; step++) {
+            if (step == 5) check_ok(ebb_zeros(&buffer, ctx, EBB_F32, EBB_SHAPE(16)));
+            ebb_leak_watch_step(watch);
+            ebb_leak_report_get(&report, watch);
+            cr_assert(!report.grows, "step %d", step);
+        }
+        cr_assert_eq(report.n, 1);
+        ebb_leak_watch_free(watch);
     }
 }
 
