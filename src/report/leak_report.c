@@ -25,7 +25,7 @@ void ebb_leak_print(const ebb_leak_report *r, void *file)
 {
     char all[32], graph[32], step[32];
     if (!r->grows) {
-        fprintf(file, "no leak: nothing that %lld steps made grows in number\n", (long long)r->steps);
+        fprintf(file, "no leak: over %lld steps nothing piles up\n", (long long)r->steps);
         return;
     }
     fprintf(file, "leak: each step leaves %s behind; after %lld steps %s in %zu storage%s\n",
