@@ -1,6 +1,12 @@
-# cmake -DOUT=page_parts.c "-DPARTS=name=file|file;..." -P EbbEmbed.cmake: files as ebb__page_NAME in C.
+# cmake -DOUT=page_parts.c "-DPARTS=name=file|file;..." [-DHEADER=h -DTYPE=t -DPREFIX=p] -P EbbEmbed.cmake:
+# files as PREFIXname in C, of the type {text, bytes} that the header declares; a zero follows the bytes.
 # Several files become one text; one that is not there has 0 bytes.
-set(text "/* Made by cmake/EbbEmbed.cmake. */\n#include \"report/page_parts.h\"\n")
+if(NOT HEADER)
+    set(HEADER report/page_parts.h)
+    set(TYPE ebb__page_part)
+    set(PREFIX ebb__page_)
+endif()
+set(text "/* Made by cmake/EbbEmbed.cmake. */\n#include \"${HEADER}\"\n")
 foreach(part IN LISTS PARTS)
     string(REGEX MATCH "^([^=]*)=(.*)$" _ "${part}")
     set(name "${CMAKE_MATCH_1}")
@@ -16,6 +22,7 @@ foreach(part IN LISTS PARTS)
     math(EXPR bytes "${digits} / 2")
     string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," hex "${hex}")
     string(APPEND text "\nstatic const unsigned char ${name}_text[] = {${hex}0};\n"
-        "const ebb__page_part ebb__page_${name} = {${name}_text, ${bytes}};\n")
+        "extern const ${TYPE} ${PREFIX}${name};\n"
+        "const ${TYPE} ${PREFIX}${name} = {${name}_text, ${bytes}};\n")
 endforeach()
 file(WRITE "${OUT}" "${text}")

@@ -75,6 +75,8 @@ EBB_API void ebb_hook_remove(ebb_tensor *t, int id);
 /* Finds cycles through hooks' user data that nothing outside reaches (trial deletion) and frees
  * them.  Returns the number of tensors freed. */
 EBB_API size_t ebb_collect(ebb_context *ctx);
+/* How many it would free now. */
+EBB_API size_t ebb_cyclic_tensors(const ebb_context *ctx);
 
 /* ---- looking ----------------------------------------------------------------------------- */
 typedef enum ebb_slot_state {

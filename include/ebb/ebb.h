@@ -7,6 +7,7 @@
 #include <ebb/context.h>
 #include <ebb/data.h>
 #include <ebb/frontier.h>
+#include <ebb/leak.h>
 #include <ebb/memory.h>
 #include <ebb/nn.h>
 #include <ebb/op.h>

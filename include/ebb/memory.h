@@ -28,6 +28,10 @@ EBB_BEGIN_DECLS
 
 EBB_API const char *ebb_category_name(ebb_category category); /* "parameters", "activations", ... as in JSON */
 EBB_API void ebb_memory_stats_get(const ebb_context *ctx, ebb_memory_stats *stats);
+/* One figure of it, as torch.cuda.memory_allocated(), memory_reserved() and max_memory_allocated() give. */
+EBB_API size_t ebb_memory_allocated_bytes(const ebb_context *ctx);
+EBB_API size_t ebb_memory_reserved_bytes(const ebb_context *ctx);
+EBB_API size_t ebb_memory_peak_allocated_bytes(const ebb_context *ctx);
 EBB_API void ebb_memory_reset_peak(ebb_context *ctx);
 /* Every statistic by its PyTorch name: KIND.POOL.VALUE with KIND allocation, allocated_bytes, segment,
  * reserved_bytes, active, active_bytes, inactive_split, inactive_split_bytes, requested_bytes; POOL
@@ -46,6 +50,18 @@ EBB_API void ebb_memory_empty_cache(ebb_context *ctx);
 /* Says what a tensor's bytes are for.  A storage that is saved or temporary needs no call. */
 EBB_API void ebb_tensor_set_category(ebb_tensor *t, ebb_category category);
 EBB_API ebb_category ebb_storage_category(const ebb_storage *s);
+/* Who asked for a storage. */
+typedef struct ebb_storage_info {
+    uint64_t id;           /* grows with each storage of the context */
+    size_t bytes;          /* requested */
+    ebb_category category; /* now */
+    const char *op, *scope; /* "gelu", "blocks.3"; "" where none.  Valid while the graph and the model are */
+    const char *file;      /* the user's line, where EBB_TRY() told it; else "" and 0 */
+    int line;
+} ebb_storage_info;
+EBB_API ebb_storage_info ebb_storage_info_get(const ebb_storage *s);
+/* Calls `emit` for each storage that is alive, in order of creation. */
+EBB_API void ebb_each_storage(const ebb_context *ctx, void (*emit)(void *user, const ebb_storage *storage), void *user);
 /* Bytes outside the pool: resident memory of the process now less what the pool has touched. */
 EBB_API size_t ebb_memory_outside_bytes(const ebb_context *ctx);
 

@@ -52,6 +52,7 @@ EBB_API EBB_NODISCARD ebb_status ebb_linear(ebb_tensor **out, ebb_tensor *x, ebb
                                             ebb_tensor *bias);
 
 /* ---- reductions -------------------------------------------------------------------------- */
+#define EBB_ALL_AXES 0, NULL /* "n_axes, axes": ebb_mean(&loss, x, EBB_ALL_AXES, false) */
 /* Over the given axes (n_axes 0: all); keep_dims leaves them as 1.  Half precision sums in f32.
  * The mean of nothing is NaN. */
 EBB_API EBB_NODISCARD ebb_status ebb_sum(ebb_tensor **out, ebb_tensor *x, int n_axes, const int *axes, bool keep_dims);
@@ -67,6 +68,8 @@ EBB_API EBB_NODISCARD ebb_status ebb_transpose(ebb_tensor **out, ebb_tensor *x, 
 /* x[..., start : start + length, ...] along axis. */
 EBB_API EBB_NODISCARD ebb_status ebb_narrow(ebb_tensor **out, ebb_tensor *x, int axis, int64_t start, int64_t length);
 EBB_UNARY(ebb_contiguous); /* x itself where it is contiguous, else a copy */
+/* The same values with bytes of its own, so that a small part need not keep the whole. */
+EBB_UNARY(ebb_copy);
 /* The same data without history. */
 EBB_UNARY(ebb_detach);
 /* 1 to EBB_MAX_IN tensors joined along axis. */

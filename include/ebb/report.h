@@ -3,6 +3,7 @@
 #ifndef EBB_REPORT_H
 #define EBB_REPORT_H
 
+#include <ebb/leak.h>
 #include <ebb/train.h>
 
 EBB_BEGIN_DECLS
@@ -30,6 +31,8 @@ EBB_API void ebb_memory_print(const ebb_memory_stats *stats, void *file);
  * inactive split bytes; blocks and segments; each of all, of the large and of the small pool), columns
  * now, peak, sum of allocated, sum of freed; then the counts of retries and failures. */
 EBB_API void ebb_memory_summary_print(const ebb_context *ctx, void *file);
+/* What steps left behind and who holds it, or that they left nothing. */
+EBB_API void ebb_leak_print(const ebb_leak_report *report, void *file);
 /* "1.2 s", "3 min 20 s", "2 h 5 min"; returns buf. */
 EBB_API char *ebb_time_format(double seconds, char *buf, size_t buf_bytes);
 /* "950", "12.3 k", "4.56 M"; returns buf. */

@@ -21,6 +21,11 @@ EBB_API int ebb_tensor_refcount(const ebb_tensor *t);
 #define EBB_LOCAL(name) __attribute__((cleanup(ebb_drop))) ebb_tensor *name = NULL
 
 /* ---- making ------------------------------------------------------------------------------ */
+/* "ndim, dims" of a call, written as in Python: ebb_zeros(&x, ctx, EBB_F32, EBB_SHAPE(64, 256)).  C only:
+ * the array is a compound literal. */
+#define EBB_SHAPE(...) \
+    (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (const int64_t[]){ __VA_ARGS__ }
+
 /* All: shape dims[0..ndim), ndim 0..EBB_MAX_DIMS, dims >= 0, contiguous.
  * Errors: EINVAL, ESHAPE (negative, or the bytes overflow), ENOMEM. */
 
@@ -52,6 +57,10 @@ EBB_API bool ebb_tensor_is_contiguous(const ebb_tensor *t);
 EBB_API ebb_storage *ebb_tensor_storage(const ebb_tensor *t);   /* borrowed */
 EBB_API size_t ebb_storage_bytes(const ebb_storage *s);         /* requested; rounding not included */
 EBB_API uint32_t ebb_storage_version(const ebb_storage *s);     /* grows with each change in place */
+/* Unique in the context, and growing: it outlives the storage, as a weak reference does. */
+EBB_API uint64_t ebb_storage_id(const ebb_storage *s);
+/* The storage of that id where it is still alive, else NULL.  Borrowed. */
+EBB_API const ebb_storage *ebb_storage_find(const ebb_context *ctx, uint64_t id);
 /* Borrowed pointer to element 0; NULL on a dry device.  Writing through it does not bump the
  * version: use ebb_copy_into() or ebb_write(). */
 EBB_API void *ebb_tensor_data(const ebb_tensor *t);

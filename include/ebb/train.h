@@ -13,6 +13,8 @@ typedef struct ebb_config ebb_config; /* a checked config; single owner */
 /* Loads `path`, applies sets ("train.batch=4"), checks every key.  A relative data path is looked up
  * from the working folder, then from the config's folder.  Errors: EIO, EFORMAT (line, column), EINVAL (JSON path). */
 EBB_API EBB_NODISCARD ebb_status ebb_config_load(ebb_config **out, const char *path, const char *const sets[], int n_sets);
+/* The same from JSON text; relative data paths are looked up from the working folder. */
+EBB_API EBB_NODISCARD ebb_status ebb_config_parse(ebb_config **out, const char *text, const char *const sets[], int n_sets);
 EBB_API EBB_NODISCARD ebb_status ebb_config_copy(ebb_config **out, const ebb_config *config, const char *const sets[], int n_sets);
 EBB_API void ebb_config_free(ebb_config *config);
 EBB_API char *ebb_config_print(const ebb_config *config); /* JSON text, all defaults filled in; free() it */

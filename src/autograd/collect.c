@@ -140,6 +140,18 @@ static size_t break_cycles(collection *c)
     return freed;
 }
 
+size_t ebb_cyclic_tensors(const ebb_context *ctx)
+{
+    collection c = { 0 };
+    size_t n = 0;
+    if (!gather(&c, ctx)) return 0;
+    mark_alive(&c);
+    for (size_t i = 0; i < c.n; i++) n += !c.items[i].alive && !c.items[i].is_node;
+    ebb__free(c.items);
+    ebb__free(c.stack);
+    return n;
+}
+
 size_t ebb_collect(ebb_context *ctx)
 {
     collection c = { 0 };

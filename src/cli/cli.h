@@ -24,7 +24,7 @@ typedef struct cli_args {
     int n_sets;
     const char *device;
     int64_t threads;
-    bool json, quiet, help, saved, check_recompute, frontier, segments, allocated, offload, calibrate;
+    bool json, quiet, help, saved, check_recompute, frontier, segments, allocated, offload, calibrate, all, leak_check;
     /* options of some commands; NULL or 0 where not given */
     const char *out, *resume, *vary, *weights, *batch, *html, *snapshot, *perfetto, *against;
     const char *prompt, *temperature, *seed, *budget, *write, *limit;
@@ -52,7 +52,7 @@ typedef struct cli_command {
 } cli_command;
 
 extern const cli_command cli_train, cli_compare, cli_estimate, cli_trace, cli_grads, cli_eval, cli_sample,
-    cli_gradcheck, cli_info, cli_plan, cli_max_batch;
+    cli_gradcheck, cli_info, cli_plan, cli_max_batch, cli_lesson;
 extern const cli_command *const cli_commands[];
 extern const int cli_n_commands;
 extern const cli_option cli_common_options[];
@@ -181,6 +181,23 @@ void cli_recipes_look(cli_recipes *recipes, const ebb_context *ctx);
 void cli_recipes_count(cli_recipes *recipes, const ebb_context *ctx);
 /* Says on stderr which ops of the list do nothing (where `said`: a run was made), and frees. */
 void cli_recipes_end(cli_recipes *recipes, bool said);
+
+/* What steps leave behind: begin before the first, step after each, end while the model is there. */
+typedef struct cli_leak {
+    bool on, told;
+    ebb_progress_line *line; /* cleared before a warning */
+    int64_t steps;
+    ebb_leak_watch *watch;
+    ebb_leak_report report;
+    cli_json json; /* of the report; it outlives the model, as does the text */
+    char *text;
+    size_t bytes;
+} cli_leak;
+ebb_status cli_leak_begin(cli_leak *leak, ebb_context *ctx);
+void cli_leak_step(cli_leak *leak);
+void cli_leak_end(cli_leak *leak);
+void cli_put_leak(cli_json *json, cli_leak *leak); /* "leak_check" */
+void cli_leak_free(cli_leak *leak);
 
 /* The variants of `compare`: the set "PATH=VALUE" and the value for each; split at top-level commas.
  * Returns how many, or -1 after a message. */

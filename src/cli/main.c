@@ -6,7 +6,7 @@
 
 const cli_command *const cli_commands[] = { &cli_train, &cli_compare,   &cli_estimate, &cli_plan,
                                             &cli_max_batch, &cli_trace, &cli_grads,    &cli_eval,
-                                            &cli_sample, &cli_gradcheck, &cli_info };
+                                            &cli_sample, &cli_lesson, &cli_gradcheck, &cli_info };
 const int cli_n_commands = sizeof(cli_commands) / sizeof(cli_commands[0]);
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

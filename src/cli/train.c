@@ -2,20 +2,6 @@
 
 #include "cli.h"
 
-static int report(const cli_args *args, const ebb_train_result *result, const cli_segments *segments)
-{
-    if (args->json) {
-        cli_json json = cli_json_begin();
-        cli_put_result(&json, NULL, result);
-        cli_put_segments(&json, NULL, segments, true);
-        return cli_json_end(&json, args, CLI_DONE);
-    }
-    if (args->quiet) return CLI_DONE;
-    cli_print_result(result, stdout);
-    ebb_status st = args->segments ? cli_print_segments(segments, true) : EBB_OK;
-    return st == EBB_OK ? CLI_DONE : cli_fail(args, st);
-}
-
 /* What is looked at while the context is there: the pool's statistics, as a table to be printed with
  * the rest, and memory.recompute. */
 typedef struct summary {
@@ -23,7 +9,40 @@ typedef struct summary {
     char *text;
     size_t bytes;
     cli_recipes recipes;
+    cli_leak leak;
 } summary;
+
+static int report(const cli_args *args, const ebb_train_result *result, const cli_segments *segments, cli_leak *leak)
+{
+    if (args->json) {
+        cli_json json = cli_json_begin();
+        cli_put_result(&json, NULL, result);
+        cli_put_segments(&json, NULL, segments, true);
+        cli_put_leak(&json, leak);
+        return cli_json_end(&json, args, CLI_DONE);
+    }
+    if (!args->quiet) cli_print_result(result, stdout);
+    if (leak->text && (!args->quiet || leak->report.grows)) fputs(leak->text, stdout);
+    bool table = args->segments && !args->quiet;
+    ebb_status st = table ? cli_print_segments(segments, true) : EBB_OK;
+    return st == EBB_OK ? CLI_DONE : cli_fail(args, st);
+}
+
+static ebb_status on_step_begin(void *user, ebb_context *ctx, int64_t step)
+{
+    summary *s = user;
+    (void)step;
+    return cli_leak_begin(&s->leak, ctx);
+}
+
+static ebb_status on_step_end(void *user, ebb_context *ctx, int64_t step)
+{
+    summary *s = user;
+    (void)ctx;
+    (void)step;
+    cli_leak_step(&s->leak);
+    return EBB_OK;
+}
 
 static ebb_status on_backward(void *user, ebb_context *ctx)
 {
@@ -37,6 +56,7 @@ static ebb_status on_end(void *user, ebb_context *ctx)
     summary *s = user;
     if (s->file) ebb_memory_summary_print(ctx, s->file);
     cli_recipes_count(&s->recipes, ctx);
+    cli_leak_end(&s->leak);
     return EBB_OK;
 }
 
@@ -57,9 +77,14 @@ static int run(const cli_args *args)
     ebb_progress_line line;
     ebb_train_options options = cli_train_options(args);
     cli_segments segments;
-    summary table = { 0 };
+    static summary table;
+    table.leak = (cli_leak){ .on = args->leak_check, .line = &line };
     if (args->memory_summary) table.file = open_memstream(&table.text, &table.bytes);
     ebb_observer observer = { .user = &table, .on_backward = on_backward, .on_end = on_end };
+    if (args->leak_check) {
+        observer.on_step_begin = on_step_begin;
+        observer.on_step_end = on_step_end;
+    }
     options.observer = &observer;
     cli_recipes_begin(&table.recipes, config);
     cli_watch(&options, args, &line);
@@ -67,10 +92,11 @@ static int run(const cli_args *args)
     ebb_status st = ebb_train(&result, config, &options);
     ebb_progress_clear(&line);
     cli_segments_warn(&segments, args);
-    status = st == EBB_OK ? report(args, &result, &segments) : cli_fail_run(args, st, config);
+    status = st == EBB_OK ? report(args, &result, &segments, &table.leak) : cli_fail_run(args, st, config);
     cli_recipes_end(&table.recipes, st == EBB_OK);
     print_summary(&table, args);
     cli_segments_free(&segments);
+    cli_leak_free(&table.leak);
     ebb_config_free(config);
     return status;
 }
@@ -85,6 +111,8 @@ static const cli_option options[] = {
       "compares what is recomputed with the first run, bit by bit", false },
     { "--segments", NULL, CLI_FLAG, offsetof(cli_args, segments),
       "also a table of what each checkpoint segment promised, freed and cost", false },
+    { "--leak-check", NULL, CLI_FLAG, offsetof(cli_args, leak_check),
+      "reports what steps leave behind, and who holds it", false },
     { "--memory-summary", NULL, CLI_FLAG, offsetof(cli_args, memory_summary),
       "prints the pool's statistics at the end", false },
 };

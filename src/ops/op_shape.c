@@ -367,6 +367,11 @@ ebb_status ebb_contiguous(ebb_tensor **out, ebb_tensor *x)
     return ebb__apply_one(&ebb_op_contiguous, out, &x, 1, NULL, 0);
 }
 
+ebb_status ebb_copy(ebb_tensor **out, ebb_tensor *x)
+{
+    return ebb__apply_one(&ebb_op_contiguous, out, &x, 1, NULL, 0);
+}
+
 ebb_status ebb_detach(ebb_tensor **out, ebb_tensor *x)
 {
     return ebb__apply_one(&ebb_op_detach, out, &x, 1, NULL, 0);

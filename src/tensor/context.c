@@ -123,6 +123,17 @@ ebb__owner ebb__owner_now(const ebb_context *ctx, ebb_category category, const c
 }
 
 void ebb_memory_stats_get(const ebb_context *ctx, ebb_memory_stats *stats) { ebb__pool_stats(ctx->pool, stats); }
+
+static ebb_memory_stats stats_of(const ebb_context *ctx)
+{
+    ebb_memory_stats stats;
+    ebb_memory_stats_get(ctx, &stats);
+    return stats;
+}
+
+size_t ebb_memory_allocated_bytes(const ebb_context *ctx) { return stats_of(ctx).allocated_bytes; }
+size_t ebb_memory_reserved_bytes(const ebb_context *ctx) { return stats_of(ctx).reserved_bytes; }
+size_t ebb_memory_peak_allocated_bytes(const ebb_context *ctx) { return stats_of(ctx).peak_allocated_bytes; }
 void ebb_memory_reset_peak(ebb_context *ctx) { ebb__pool_reset_peak(ctx->pool); }
 void ebb_memory_reset_accumulated(ebb_context *ctx) { ebb__pool_reset_accumulated(ctx->pool); }
 bool ebb_memory_is_exact(const ebb_context *ctx) { return ebb__pool_is_exact(ctx->pool); }

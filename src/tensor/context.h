@@ -35,6 +35,7 @@ struct ebb_context {
 
     /* Everything alive, in order of creation, for reports and the collector. */
     pthread_mutex_t lock;
+    ebb_storage *storages, *last_storage;
     ebb_tensor *tensors, *last_tensor;
     ebb_node *nodes, *last_node;
     size_t n_nodes;

@@ -11,6 +11,30 @@ static ebb_category effective(const ebb_storage *s)
     return s->base;
 }
 
+/* Appends to the context's list, so that ids grow along it. */
+static void enlist(ebb_storage *s)
+{
+    ebb_context *ctx = s->ctx;
+    pthread_mutex_lock(&ctx->lock);
+    s->id = ctx->next_tensor_id++;
+    s->prev = ctx->last_storage;
+    if (s->prev) s->prev->next = s;
+    else ctx->storages = s;
+    ctx->last_storage = s;
+    pthread_mutex_unlock(&ctx->lock);
+}
+
+static void delist(ebb_storage *s)
+{
+    ebb_context *ctx = s->ctx;
+    pthread_mutex_lock(&ctx->lock);
+    if (s->prev) s->prev->next = s->next;
+    else ctx->storages = s->next;
+    if (s->next) s->next->prev = s->prev;
+    else ctx->last_storage = s->prev;
+    pthread_mutex_unlock(&ctx->lock);
+}
+
 ebb_status ebb__storage_new(ebb_storage **out, ebb_context *ctx, size_t bytes, const ebb__owner *owner)
 {
     ebb_storage *s = ebb__calloc(1, sizeof *s);
@@ -23,12 +47,10 @@ ebb_status ebb__storage_new(ebb_storage **out, ebb_context *ctx, size_t bytes, c
     atomic_init(&s->refs, 1);
     atomic_fetch_add(&ctx->refs, 1);
     s->ctx = ctx;
-    pthread_mutex_lock(&ctx->lock);
-    s->id = ctx->next_tensor_id++;
-    pthread_mutex_unlock(&ctx->lock);
     s->bytes = bytes;
     s->base = owner->category;
     s->data = ctx->device.dry ? NULL : ebb__block_data(s->block);
+    enlist(s);
     *out = s;
     return EBB_OK;
 }
@@ -41,6 +63,7 @@ void ebb__storage_release(ebb_storage *s)
     EBB_ASSERT(s->kept == 0 && s->refilled == 0);
     ebb_context *ctx = s->ctx;
     if (s->pack || s->contract) ebb__saver_storage_gone(s);
+    delist(s);
     ebb__pool_release(ctx->pool, s->block);
     ebb__free(s);
     ebb__context_release(ctx);
@@ -69,8 +92,35 @@ void ebb__storage_count_refilled(ebb_storage *s, int change)
 }
 
 size_t ebb_storage_bytes(const ebb_storage *s) { return s->bytes; }
+uint64_t ebb_storage_id(const ebb_storage *s) { return s->id; }
 uint32_t ebb_storage_version(const ebb_storage *s) { return s->version; }
 ebb_category ebb_storage_category(const ebb_storage *s) { return effective(s); }
+
+ebb_storage_info ebb_storage_info_get(const ebb_storage *s)
+{
+    const ebb__owner *owner = ebb__block_owner(s->block);
+    return (ebb_storage_info){
+        .id = s->id,
+        .bytes = s->bytes,
+        .category = effective(s),
+        .op = owner->op ? owner->op : "",
+        .scope = owner->scope ? owner->scope : "",
+        .file = owner->file ? owner->file : "",
+        .line = owner->line,
+    };
+}
+
+void ebb_each_storage(const ebb_context *ctx, void (*emit)(void *user, const ebb_storage *storage), void *user)
+{
+    for (const ebb_storage *s = ctx->storages; s; s = s->next) emit(user, s);
+}
+
+const ebb_storage *ebb_storage_find(const ebb_context *ctx, uint64_t id)
+{
+    const ebb_storage *s = ctx->last_storage;
+    while (s && s->id > id) s = s->prev;
+    return s && s->id == id ? s : NULL;
+}
 
 void ebb_tensor_set_category(ebb_tensor *t, ebb_category category)
 {

@@ -22,6 +22,7 @@ struct ebb_storage {
     struct ebb__pack *pack;  /* its packed form, not counted; NULL: none */
     struct ebb__contract *contract; /* counted: of the segment that promised it; NULL: none */
     uint64_t id;             /* by order of creation, among tensors' ids */
+    ebb_storage *prev, *next; /* the context's list */
     bool replayed;           /* a segment or recipe may make these bytes again, as they were made */
 };
 

@@ -436,12 +436,14 @@ ebb_status ebb_config_load(ebb_config **out, const char *path, const char *const
     return make(out, root, folder_of(path), sets, n_sets);
 }
 
-ebb_status ebb__config_parse(ebb_config **out, const char *text)
+ebb_status ebb_config_parse(ebb_config **out, const char *text, const char *const sets[], int n_sets)
 {
     cJSON *root = NULL;
     EBB_TRY(ebb__json_parse(&root, text, strlen(text), "config"));
-    return make(out, root, ebb__strdup(""), NULL, 0);
+    return make(out, root, ebb__strdup(""), sets, n_sets);
 }
+
+ebb_status ebb__config_parse(ebb_config **out, const char *text) { return ebb_config_parse(out, text, NULL, 0); }
 
 ebb_status ebb_config_copy(ebb_config **out, const ebb_config *config, const char *const sets[],
                            int n_sets)

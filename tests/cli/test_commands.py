@@ -462,7 +462,7 @@ class Usage(unittest.TestCase):
     def test_help_for_all_and_for_each(self):
         text = ebb("--help").stdout
         commands = re.findall(r"^  ([a-z][a-z-]+) ", text, re.M)
-        self.assertEqual(commands, ["train", "compare", "estimate", "plan", "max-batch", "trace", "grads", "eval", "sample",
+        self.assertEqual(commands, ["train", "compare", "estimate", "plan", "max-batch", "trace", "grads", "eval", "sample", "lesson",
                                     "gradcheck", "info"])
         for command in commands:
             run = ebb(command, "--help")

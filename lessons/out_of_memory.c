@@ -1,0 +1,67 @@
+/* Memory runs out in the middle of backward.  A half-freed graph would live on
+ * into the next step, beside the next graph.  Here all of it goes at once.
+ *
+ * In PyTorch, after catching torch.cuda.OutOfMemoryError in backward():
+ *     del loss                      # else two graphs at once
+ *     model.zero_grad()             # some gradients are there, some not */
+#include "lesson.h"
+
+/* A chain of n products with tanh, each of `rows` x 1024 floats. */
+static ebb_status forward(ebb_tensor **loss, ebb_tensor *w, int64_t rows, int n)
+{
+    EBB_LOCAL(h);
+    EBB_TRY(ebb_normal(&h, ebb_tensor_context(w), EBB_F32, EBB_SHAPE(rows, 1024), 0, 1));
+    for (int i = 0; i < n; i++) {
+        EBB_TRY(ebb_linear(&h, h, w, NULL));
+        EBB_TRY(ebb_tanh(&h, h));
+    }
+    return ebb_mean(loss, h, EBB_ALL_AXES, false);
+}
+
+static ebb_status step(ebb_tensor **loss, ebb_tensor *w, size_t *peak)
+{
+    ebb_memory_reset_peak(ebb_tensor_context(w));
+    EBB_TRY(forward(loss, w, 384, 3));
+    EBB_TRY(ebb_backward(*loss));
+    *peak = ebb_memory_peak_allocated_bytes(ebb_tensor_context(w));
+    ebb_drop_grad(w);
+    return EBB_OK;
+}
+
+static ebb_status fill_up(ebb_context *small)
+{
+    NAME(w);
+    NAME(loss);
+    size_t before = 0, after = 0;
+    STEP(parameter(&w, small, 1024, 1024));
+    STEP(step(&loss, w, &before));
+    DO(ebb_drop(&loss));
+
+    STEP(forward(&loss, w, 512, 6));
+    CHECK(ebb_saved_bytes(small) == 18 * MiB, "Forward fitted into %s: the tape keeps %s.",
+          size(reserved(small)), size(ebb_saved_bytes(small)));
+    REFUSED(EBB_ENOMEM, ebb_backward(loss));
+    CHECK(ebb_saved_bytes(small) == 0 && !ebb_grad(w), "Backward did not, and let the whole tape go: %s "
+          "kept, no gradient.", size(ebb_saved_bytes(small)));
+    CHECK(allocated(small) == 4 * MiB + 512, "w and the loss are left: %s.", size(allocated(small)));
+    REFUSED(EBB_ESTATE, ebb_backward(loss));
+
+    DO(ebb_gradients_reset(small));
+    STEP(step(&loss, w, &after));
+    CHECK(before == after, "The next step peaks where one before did: %s and %s, to the byte.",
+          size(before), size(after));
+    return EBB_OK;
+}
+
+LESSON(out_of_memory, "When backward fails midway, the whole graph goes at once")
+{
+    const ebb_context_options options = { .struct_bytes = sizeof(options), .threads = 1, .checks = -1,
+                                          .memory_limit_bytes = 22 * MiB };
+    ebb_context *small = NULL;
+    STEP(ebb_context_new(&small, &options));
+    look_at(small);
+    ebb_status st = fill_up(small);
+    look_at(ctx);
+    ebb_context_free(small);
+    return st;
+}

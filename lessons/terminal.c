@@ -1,0 +1,315 @@
+/* terminal.c: a lesson as text, at most 80 columns wide. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lesson.h"
+
+enum { COLUMNS = 80, INDENT = 5, BAR = 24, SHOWN_NODES = 6, LINE_BYTES = 512 };
+
+static const char *const bold = "\033[1m", *const dim = "\033[2m", *const green = "\033[32m", *const red = "\033[31m";
+
+/* ---- lines -------------------------------------------------------------------------------- */
+
+static void styled(const lesson_terminal *t, const char *style, const char *text)
+{
+    if (t->colour) fprintf(t->file, "%s%s\033[0m", style, text);
+    else fputs(text, t->file);
+}
+
+/* Words of `text` from column INDENT on; the cursor stands there already. */
+static void wrap(const lesson_terminal *t, const char *text)
+{
+    int column = INDENT;
+    while (*text) {
+        int n = (int)strcspn(text, " \n");
+        if (column > INDENT && column + 1 + n > COLUMNS) {
+            fprintf(t->file, "\n%*s", INDENT, "");
+            column = INDENT;
+        } else if (column > INDENT) {
+            fputc(' ', t->file);
+            column++;
+        }
+        fprintf(t->file, "%.*s", n, text);
+        column += n;
+        text += n;
+        if (*text == '\n') {
+            fprintf(t->file, "\n%*s", INDENT, "");
+            column = INDENT;
+        }
+        if (*text) text++;
+    }
+    fputc('\n', t->file);
+}
+
+/* "label  text", cut to the width. */
+static void field(const lesson_terminal *t, const char *label, const char *text)
+{
+    char head[16];
+    int n = (int)strlen(text), room = COLUMNS - INDENT - 7;
+    snprintf(head, sizeof(head), "%*s%-6s ", INDENT, "", label);
+    styled(t, dim, head);
+    if (n <= room) fprintf(t->file, "%s\n", text);
+    else fprintf(t->file, "%.*s...\n", room - 3, text);
+}
+
+/* Appends to a line of LINE_BYTES. */
+static void EBB_PRINTF(2, 3) put(char *line, const char *fmt, ...)
+{
+    size_t n = strlen(line);
+    va_list list;
+    va_start(list, fmt);
+    vsnprintf(line + n, LINE_BYTES - n, fmt, list);
+    va_end(list);
+}
+
+/* ---- what is alive ------------------------------------------------------------------------ */
+
+/* "x = y in block(): f32[4, 4], 64 B, 2 references"; returns the index of the next tensor. */
+static int names_line(char *line, const lesson_state *s, int i)
+{
+    const lesson_name *n = &s->names[i];
+    do {
+        put(line, "%s%s", &s->names[i] == n ? "" : " = ", s->names[i].name);
+        if (s->names[i].function[0]) put(line, " in %s()", s->names[i].function);
+        i++;
+    } while (i < s->n_names && s->names[i].same);
+    put(line, ": %s, %s, %d reference%s", n->shape, size(n->bytes), n->references, n->references == 1 ? "" : "s");
+    if (n->grad_bytes > 0) put(line, ", gradient %s", size(n->grad_bytes));
+    return i;
+}
+
+static void show_names(const lesson_terminal *t, const lesson_state *s)
+{
+    for (int i = 0; i < s->n_names;) {
+        char line[LINE_BYTES] = "";
+        const char *label = i == 0 ? "names" : "";
+        i = names_line(line, s, i);
+        field(t, label, line);
+    }
+    if (s->n_names == 0) field(t, "names", "none");
+}
+
+static const char *state_word(ebb_slot_state state)
+{
+    switch (state) {
+    case EBB_SLOT_EMPTY: return "";
+    case EBB_SLOT_KEPT: return "keeps";
+    case EBB_SLOT_PROMISED: return "can make again";
+    case EBB_SLOT_REFILLED: return "has made again";
+    case EBB_SLOT_PACKED: return "has packed";
+    case EBB_SLOT_UNPACKED: return "has unpacked";
+    case EBB_SLOT_RELEASED: return "has released";
+    }
+    return "";
+}
+
+/* "linear #3 keeps in0 4.00 MiB, in1 1.00 MiB" */
+static void node_line(char *line, const lesson_node *n)
+{
+    const char *before = "";
+    put(line, "%s #%llu", n->op, (unsigned long long)n->seq);
+    for (int k = 0; k < n->n_slots; k++) {
+        const char *word = state_word(n->slots[k].state);
+        if (!*word) continue;
+        put(line, "%s ", k ? "," : "");
+        if (strcmp(word, before) != 0) put(line, "%s ", word);
+        before = word;
+        put(line, "%s %s", n->slots[k].name, size(n->slots[k].bytes));
+    }
+    if (n->n_slots == 0) put(line, " keeps nothing");
+}
+
+static void show_tape(const lesson_terminal *t, const lesson_state *s)
+{
+    int from = s->n_nodes > SHOWN_NODES ? s->n_nodes - SHOWN_NODES : 0;
+    for (int i = from; i < s->n_nodes; i++) {
+        char line[LINE_BYTES] = "";
+        node_line(line, &s->nodes[i]);
+        field(t, i == from ? "tape" : "", line);
+    }
+    if (from > 0) {
+        char line[LINE_BYTES] = "";
+        put(line, "and %zu older ones", s->live_nodes - SHOWN_NODES);
+        field(t, "", line);
+    }
+    if (s->n_nodes == 0) field(t, "tape", "empty");
+}
+
+static void show_bytes(const lesson_terminal *t, const lesson_state *s)
+{
+    char line[LINE_BYTES], bar[BAR + 1];
+    size_t full = s->reserved_bytes ? (s->allocated_bytes * BAR + s->reserved_bytes - 1) / s->reserved_bytes : 0;
+    memset(bar, '.', BAR);
+    memset(bar, '#', full);
+    bar[BAR] = 0;
+    snprintf(line, sizeof(line), "[%s] %s allocated, %s reserved", bar, size(s->allocated_bytes),
+             size(s->reserved_bytes));
+    field(t, "live", line);
+}
+
+static void show_state(const lesson_terminal *t, const lesson_state *s)
+{
+    show_names(t, s);
+    show_tape(t, s);
+    show_bytes(t, s);
+}
+
+/* ---- the comment at the top --------------------------------------------------------------- */
+
+/* The line's text behind " * " or the opening of the comment, without its end; NULL: it is not of the comment. */
+static const char *comment_line(const char **at, char line[LINE_BYTES])
+{
+    if (!*at) return NULL;
+    size_t n = strcspn(*at, "\n");
+    const char *next = (*at)[n] ? *at + n + 1 : NULL, *text = *at + (n < 3 ? n : 3);
+    snprintf(line, LINE_BYTES, "%.*s", (int)(n - (size_t)(text - *at)), text);
+    char *end = strstr(line, "*/");
+    if (end) {
+        while (end > line && end[-1] == ' ') end--;
+        *end = 0;
+        next = NULL;
+    }
+    *at = next;
+    return line;
+}
+
+/* Prose is filled again; lines of code, which are indented, stay as they are. */
+void lesson_terminal_intro(const lesson_terminal *t, const char *source)
+{
+    char line[LINE_BYTES], prose[LESSON_TEXT] = "";
+    fputc('\n', t->file);
+    while (comment_line(&source, line)) {
+        bool code = line[0] == ' ';
+        if (!code && line[0]) {
+            size_t n = strlen(prose);
+            snprintf(prose + n, sizeof(prose) - n, "%s%s", n ? " " : "", line);
+            if (source) continue;
+        }
+        if (prose[0]) {
+            fprintf(t->file, "%*s", INDENT, "");
+            wrap(t, prose);
+            prose[0] = 0;
+        }
+        if (code) fprintf(t->file, "%*s%s\n", INDENT - 1, "", line);
+        else if (!line[0]) fputc('\n', t->file);
+    }
+}
+
+/* ---- events ------------------------------------------------------------------------------- */
+
+static void show_source(lesson_terminal *t, const lesson_event *e)
+{
+    char mark[16], line[LINE_BYTES] = "";
+    snprintf(mark, sizeof(mark), "%*d ", INDENT - 1, e->line);
+    put(line, "%s;", e->text);
+    if (e->function && e->function[0]) put(line, "   (in %s)", e->function);
+    if (e->kind == LESSON_AFTER) put(line, "   (returned)");
+    t->line = e->line;
+    fputc('\n', t->file);
+    styled(t, dim, mark);
+    if (t->colour) fputs(bold, t->file);
+    wrap(t, line);
+    if (t->colour) fputs("\033[0m", t->file);
+}
+
+/* Enter runs the line; "q" leaves; the end of the input lets the rest run. */
+static bool wait_for_enter(lesson_terminal *t)
+{
+    fprintf(t->file, "%*s", INDENT, "");
+    styled(t, dim, "Enter runs it, q leaves ");
+    fflush(t->file);
+    int first = getchar(), c = first;
+    while (c != '\n' && c != EOF) c = getchar();
+    if (c == EOF) t->stops = false;
+    if (t->colour) fputs("\033[1A\033[2K", t->file); /* the question goes */
+    return first != 'q';
+}
+
+static void show_marked(const lesson_terminal *t, const char *style, const char *mark, const char *text)
+{
+    char head[16];
+    snprintf(head, sizeof(head), "%*s ", INDENT - 1, mark);
+    styled(t, style, head);
+    wrap(t, text);
+}
+
+/* Lines as they are; those that are too long go on in the next, indented. */
+static void show_lines(const lesson_terminal *t, const char *head, const char *text)
+{
+    int indent = INDENT + (*head ? 2 : 0);
+    if (*head) fprintf(t->file, "%*s%s\n", INDENT, "", head);
+    while (*text) {
+        int n = (int)strcspn(text, "\n"), left = indent;
+        while (n > COLUMNS - left) {
+            int cut = COLUMNS - left;
+            while (cut > 0 && text[cut] != ' ') cut--;
+            if (cut == 0) break;
+            fprintf(t->file, "%*s%.*s\n", left, "", cut, text);
+            text += cut + 1;
+            n -= cut + 1;
+            left = indent + 4;
+        }
+        fprintf(t->file, "%*s%.*s\n", left, "", n, text);
+        text += n + (text[n] == '\n');
+    }
+}
+
+static void show_text(const lesson_terminal *t, const lesson_event *e)
+{
+    switch (e->kind) {
+    case LESSON_BEGINS:
+        styled(t, bold, e->lesson->name);
+        fputs(": ", t->file);
+        fprintf(t->file, "%s\n", e->text);
+        break;
+    case LESSON_SAYS:
+        fputc('\n', t->file);
+        show_marked(t, "", "", e->text);
+        break;
+    case LESSON_HOLDS: show_marked(t, green, "ok", e->text); break;
+    case LESSON_FAILS: show_marked(t, red, "FAIL", e->text); break;
+    case LESSON_WHY: show_lines(t, "kept alive by", e->text); break;
+    case LESSON_LEAK:
+    case LESSON_TABLE: show_lines(t, "", e->text); break;
+    case LESSON_ENDS: show_marked(t, green, "ok", "Nothing is left alive."); break;
+    case LESSON_REFUSED: show_marked(t, red, "no", e->detail); break;
+    case LESSON_BEFORE:
+    case LESSON_AFTER: break;
+    }
+}
+
+bool lesson_terminal_view(void *user, const lesson_event *e)
+{
+    lesson_terminal *t = user;
+    bool step = e->kind == LESSON_BEFORE || e->kind == LESSON_AFTER;
+    if (step && !t->steps) return true;
+    if (e->kind == LESSON_BEFORE) {
+        show_source(t, e);
+        return !t->stops || wait_for_enter(t);
+    }
+    if (e->kind == LESSON_AFTER && t->line != e->line) show_source(t, e); /* other steps ran inside it */
+    show_text(t, e);
+    if (t->steps && (e->kind == LESSON_AFTER || e->kind == LESSON_REFUSED)) show_state(t, e->state);
+    return true;
+}
+
+lesson_terminal lesson_terminal_here(bool all)
+{
+    const char *term = getenv("TERM"), *plain = getenv("NO_COLOR");
+    bool out = isatty(STDOUT_FILENO) != 0;
+    return (lesson_terminal){
+        .file = stdout,
+        .stops = !all && out && isatty(STDIN_FILENO),
+        .colour = out && term && strcmp(term, "dumb") != 0 && !(plain && *plain),
+        .steps = true,
+    };
+}
+
+int lesson_program(const lesson *l)
+{
+    lesson_terminal terminal = lesson_terminal_here(false);
+    return lesson_run(l, lesson_terminal_view, &terminal) >= LESSON_FAILED;
+}
