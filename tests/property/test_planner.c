@@ -319,11 +319,13 @@ Test(planner, failing_allocations_are_told_and_leak_nothing)
 {
     ebb_config *config = config_of(gpt, (const char *const[4]){ "model.layers=2", "memory.offload=auto" });
     ebb_train_options options = train_options(2);
+    ebb_train_result none = train_config(config, 2, NULL);
+    size_t budget = none.memory.peak_allocated_bytes - 1; /* a plan is looked for */
     int64_t live = ebb_host_live_blocks();
     for (uint64_t n = 1;; n += 1 + n / 7) {
         ebb_plan *plan = NULL;
         ebb_fault_arm(n);
-        ebb_status st = ebb_plan_make(&plan, config, &options, (size_t)6 << 20, true);
+        ebb_status st = ebb_plan_make(&plan, config, &options, budget, true);
         bool fired = ebb_fault_fired();
         ebb_fault_arm(0);
         cr_assert_eq(st, fired ? EBB_ENOMEM : EBB_OK, "allocation %llu: %s", (unsigned long long)n, ebb_message());
