@@ -4,6 +4,7 @@
  * rows that count.
  *   dlogits = (softmax(logits) - onehot(target)) * dy / divisor. */
 #include <ebb/ops.h>
+#include "ops/attrs.h"
 #include "ops/cross_entropy.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
@@ -11,14 +12,10 @@
 enum { LOGITS, TARGETS };
 enum { LOSS, LSE };
 
-typedef struct attrs {
-    double normalizer;
-} attrs;
-
 static ebb_status infer(ebb_call *call)
 {
     const ebb_arg *logits = &call->in[LOGITS], *targets = &call->in[TARGETS];
-    ebb_status st = ebb__loss_check(call, TARGETS, "[..., V] and [...]", EBB_ATTRS(call, attrs)->normalizer);
+    ebb_status st = ebb__loss_check(call, TARGETS, "[..., V] and [...]", EBB_ATTRS(call, ebb__cross_entropy_attrs)->normalizer);
     if (st != EBB_OK) return st;
     st = ebb_arg_set(&call->out[LOSS], logits->dtype, 0, NULL);
     if (st != EBB_OK) return st;
@@ -54,7 +51,7 @@ static ebb_status forward(const ebb_call *call)
     ebb_status st = ebb__loss_check_targets(call, r.targets, r.classes);
     if (st != EBB_OK) return st;
     r.partial = call->workspace;
-    double loss = ebb__loss_forward(&r) * ebb__loss_weight(r.targets, EBB_ATTRS(call, attrs)->normalizer);
+    double loss = ebb__loss_forward(&r) * ebb__loss_weight(r.targets, EBB_ATTRS(call, ebb__cross_entropy_attrs)->normalizer);
     if (r.dtype == EBB_F64) *(double *)call->out[LOSS].data = loss;
     else *(float *)call->out[LOSS].data = (float)loss;
     return EBB_OK;
@@ -65,7 +62,7 @@ static ebb_status backward(const ebb_call *call)
     ebb__loss_rows r = rows_of(call);
     const void *dy = call->dout[LOSS].data;
     r.weight = (r.dtype == EBB_F64 ? *(const double *)dy : *(const float *)dy) *
-               ebb__loss_weight(r.targets, EBB_ATTRS(call, attrs)->normalizer);
+               ebb__loss_weight(r.targets, EBB_ATTRS(call, ebb__cross_entropy_attrs)->normalizer);
     r.dlogits = call->din[LOGITS].data;
     r.accumulate = call->accumulate[LOGITS];
     ebb__loss_backward(&r);
@@ -74,8 +71,8 @@ static ebb_status backward(const ebb_call *call)
 
 /* ---- cases -------------------------------------------------------------------------------------- */
 
-static const attrs counted = { .normalizer = 0 }, by_four = { .normalizer = 4 }, negative = { .normalizer = -1 };
-#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(attrs)
+static const ebb__cross_entropy_attrs counted = { .normalizer = 0 }, by_four = { .normalizer = 4 }, negative = { .normalizer = -1 };
+#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(ebb__cross_entropy_attrs)
 
 static const ebb_op_case cases[] = {
     { .name = "all count", .n_in = 2, .in = { { 2, { 6, 5 } }, { 1, { 6 }, EBB_CASE_INDEX, 5 } }, WITH(counted) },
@@ -109,7 +106,7 @@ const ebb_op ebb_op_cross_entropy = {
 
 ebb_status ebb_cross_entropy(ebb_tensor **out, ebb_tensor *logits, ebb_tensor *targets, double normalizer)
 {
-    attrs at = { .normalizer = normalizer };
+    ebb__cross_entropy_attrs at = { .normalizer = normalizer };
     return ebb_apply(&ebb_op_cross_entropy, (ebb_tensor **[]){ out }, 1, (ebb_tensor *[]){ logits, targets }, 2, &at,
                      sizeof at);
 }

@@ -7,6 +7,7 @@
  *   dhidden = dlogits weight,  dweight += dlogits^T hidden.
  * With one part the results are those of the two ops, bit for bit. */
 #include <ebb/ops.h>
+#include "ops/attrs.h"
 #include "ops/cross_entropy.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
@@ -14,14 +15,9 @@
 enum { HIDDEN, WEIGHT, TARGETS };
 enum { LOSS, LSE };
 
-typedef struct attrs {
-    double normalizer;
-    int64_t chunks;
-} attrs;
-
 static int64_t chunk_rows(const ebb_call *call)
 {
-    int64_t rows = call->in[TARGETS].elems, chunks = EBB_ATTRS(call, const attrs)->chunks;
+    int64_t rows = call->in[TARGETS].elems, chunks = EBB_ATTRS(call, const ebb__linear_cross_entropy_attrs)->chunks;
     int64_t some = rows / chunks + (rows % chunks != 0);
     return some > 0 ? some : 1;
 }
@@ -40,7 +36,7 @@ static bool logits_bytes(size_t *out, const ebb_call *call)
 static ebb_status infer(ebb_call *call)
 {
     const ebb_arg *hidden = &call->in[HIDDEN], *weight = &call->in[WEIGHT], *targets = &call->in[TARGETS];
-    const attrs *at = EBB_ATTRS(call, attrs);
+    const ebb__linear_cross_entropy_attrs *at = EBB_ATTRS(call, ebb__linear_cross_entropy_attrs);
     char text[2][96];
     size_t bytes;
     ebb_status st = ebb__loss_check(call, TARGETS, "[..., C] and [...]", at->normalizer);
@@ -63,7 +59,7 @@ static void cost(const ebb_call *call, ebb_cost *k)
 {
     double rows = (double)call->in[TARGETS].elems, inner = (double)ebb__cols(&call->in[HIDDEN]);
     double classes = (double)call->in[WEIGHT].dims[0], product = 2 * rows * inner * classes;
-    double parts = (double)EBB_ATTRS(call, const attrs)->chunks;
+    double parts = (double)EBB_ATTRS(call, const ebb__linear_cross_entropy_attrs)->chunks;
     double bytes = (double)ebb_dtype_bytes(call->in[HIDDEN].dtype) *
                    (rows * inner + parts * classes * inner + 2 * rows * classes);
     *k = (ebb_cost){ .fwd_flops = product + 4 * rows * classes, .bwd_flops = 3 * product + 4 * rows * classes,
@@ -126,7 +122,7 @@ static ebb_status forward(const ebb_call *call)
         make_logits(&p, first);
         total += ebb__loss_forward(&p.rows);
     }
-    double loss = total * ebb__loss_weight(p.rows.targets, EBB_ATTRS(call, const attrs)->normalizer);
+    double loss = total * ebb__loss_weight(p.rows.targets, EBB_ATTRS(call, const ebb__linear_cross_entropy_attrs)->normalizer);
     if (p.rows.dtype == EBB_F64) *(double *)call->out[LOSS].data = loss;
     else *(float *)call->out[LOSS].data = (float)loss;
     return EBB_OK;
@@ -160,7 +156,7 @@ static ebb_status backward(const ebb_call *call)
     part p = first_part(call);
     const void *dy = call->dout[LOSS].data;
     p.rows.weight = (p.rows.dtype == EBB_F64 ? *(const double *)dy : *(const float *)dy) *
-                    ebb__loss_weight(p.rows.targets, EBB_ATTRS(call, const attrs)->normalizer);
+                    ebb__loss_weight(p.rows.targets, EBB_ATTRS(call, const ebb__linear_cross_entropy_attrs)->normalizer);
     int64_t first = 0;
     do { /* once without rows too: the gradient of weight is then 0 */
         make_logits(&p, first);
@@ -174,9 +170,9 @@ static ebb_status backward(const ebb_call *call)
 
 /* ---- cases ------------------------------------------------------------------------------------ */
 
-static const attrs one = { 0, 1 }, two = { 0, 2 }, four = { 0, 4 }, by_four = { 4, 3 }, many = { 0, 100 },
+static const ebb__linear_cross_entropy_attrs one = { 0, 1 }, two = { 0, 2 }, four = { 0, 4 }, by_four = { 4, 3 }, many = { 0, 100 },
                    none = { 0, 0 }, negative = { -1, 2 };
-#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(attrs)
+#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(ebb__linear_cross_entropy_attrs)
 #define TARGETS_OF(kind, classes, ...) { __VA_ARGS__, kind, classes }
 
 static const ebb_op_case cases[] = {
@@ -230,7 +226,7 @@ const ebb_op ebb_op_linear_cross_entropy = {
 ebb_status ebb_linear_cross_entropy(ebb_tensor **out, ebb_tensor *hidden, ebb_tensor *weight, ebb_tensor *targets,
                                     double normalizer, int64_t chunks)
 {
-    attrs at = { .normalizer = normalizer, .chunks = chunks };
+    ebb__linear_cross_entropy_attrs at = { .normalizer = normalizer, .chunks = chunks };
     return ebb_apply(&ebb_op_linear_cross_entropy, (ebb_tensor **[]){ out }, 1,
                      (ebb_tensor *[]){ hidden, weight, targets }, 3, &at, sizeof at);
 }

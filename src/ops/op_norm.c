@@ -5,16 +5,13 @@
  *   dx = rstd * (h - mean(h) - n * mean(h n))   (rmsnorm: without mean(h)),  dgain = sum dy n,  dbias = sum dy.
  * The auxiliary outputs are one number per row each: rstd, and for layernorm the mean before it. */
 #include <ebb/ops.h>
+#include "ops/attrs.h"
 #include "ops/kernels.h"
 #include "ops/lanes.h"
 #include "ops/rows.h"
 #include "ops/table.h"
 
 enum { X, GAIN, BIAS };
-
-typedef struct attrs {
-    double eps;
-} attrs;
 
 /* By its outputs, not its address: a copy of the descriptor is as good. */
 static bool is_centered(const ebb_call *call) { return call->n_out == 3; }
@@ -26,7 +23,7 @@ static ebb_status infer(ebb_call *call)
     const ebb_arg *x = &call->in[X];
     const char *name = call->op->name;
     char text[96];
-    double eps = EBB_ATTRS(call, attrs)->eps;
+    double eps = EBB_ATTRS(call, ebb__norm_attrs)->eps;
     ebb_status st = ebb__require_compute_dtype(call, X);
     if (st != EBB_OK) return st;
     if (x->ndim < 1) return ebb_fail(EBB_ESHAPE, "%s: x is a scalar; it must be [..., C]", name);
@@ -105,8 +102,8 @@ static ebb_status backward(const ebb_call *call)
 
 /* ---- cases -------------------------------------------------------------------------------------- */
 
-static const attrs small_eps = { .eps = 1e-5 }, large_eps = { .eps = 0.5 }, bad_eps = { .eps = -1 };
-#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(attrs)
+static const ebb__norm_attrs small_eps = { .eps = 1e-5 }, large_eps = { .eps = 0.5 }, bad_eps = { .eps = -1 };
+#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(ebb__norm_attrs)
 
 static const ebb_op_case layernorm_cases[] = {
     { .name = "matrix", .n_in = 3, .in = { { 2, { 5, 7 } }, { 1, { 7 } }, { 1, { 7 } } }, WITH(small_eps) },
@@ -161,13 +158,13 @@ const ebb_op ebb_op_rmsnorm = {
 
 ebb_status ebb_layernorm(ebb_tensor **out, ebb_tensor *x, ebb_tensor *gain, ebb_tensor *bias, double eps)
 {
-    attrs at = { .eps = eps };
+    ebb__norm_attrs at = { .eps = eps };
     return ebb_apply(&ebb_op_layernorm, (ebb_tensor **[]){ out }, 1, (ebb_tensor *[]){ x, gain, bias },
                      bias ? 3 : 2, &at, sizeof at);
 }
 
 ebb_status ebb_rmsnorm(ebb_tensor **out, ebb_tensor *x, ebb_tensor *gain, double eps)
 {
-    attrs at = { .eps = eps };
+    ebb__norm_attrs at = { .eps = eps };
     return ebb_apply(&ebb_op_rmsnorm, (ebb_tensor **[]){ out }, 1, (ebb_tensor *[]){ x, gain }, 2, &at, sizeof at);
 }
