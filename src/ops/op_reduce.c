@@ -1,5 +1,6 @@
 /* ops/op_reduce.c: sum and mean over some axes.  Backward spreads dy; it reads nothing saved. */
 #include "ops/attrs.h"
+#include "ops/cuda/reduce_plan.h"
 #include "ops/kernels.h"
 #include "ops/reduce.h"
 #include "ops/table.h"
@@ -121,6 +122,13 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
     return ebb__reduction_workspace(&out, &call->in[0], threads);
 }
 
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    if (pass == EBB_BACKWARD) return 0;
+    ebb_arg out = expanded(call, &call->out[0]);
+    return ebb__cuda_reduce_bytes(&out, &call->in[0]);
+}
+
 static void cost(const ebb_call *call, ebb_cost *cost)
 {
     const ebb_arg *x = &call->in[0];
@@ -164,11 +172,13 @@ static const ebb_op_case cases[] = {
 const ebb_op ebb_op_sum = {
     .name = "sum", .min_in = 1, .max_in = 1, .n_out = 1, .flags = EBB_OP_CHEAP | EBB_OP_STRIDED,
     .infer = infer, .cost = cost, .cpu = {sum_forward, sum_backward, workspace},
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = (int)(sizeof cases / sizeof cases[0]),
 };
 const ebb_op ebb_op_mean = {
     .name = "mean", .min_in = 1, .max_in = 1, .n_out = 1, .flags = EBB_OP_CHEAP | EBB_OP_STRIDED,
     .infer = infer, .cost = cost, .cpu = {mean_forward, mean_backward, workspace},
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = (int)(sizeof cases / sizeof cases[0]),
 };
 
