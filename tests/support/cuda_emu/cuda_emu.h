@@ -39,12 +39,12 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 /* Blocks of one worker run one after the other and share these bytes.  Without ThreadSanitizer there is one
- * worker; the section is poisoned before each block and has AddressSanitizer's red zones.  Functions with such
- * variables are static (EBB_KERNEL, EBB_DEVICE): the linker would merge others, which needs other sections. */
+ * worker; emu_shared.ld gathers the bytes, which are poisoned before each block and have AddressSanitizer's red
+ * zones. */
 #ifdef __SANITIZE_THREAD__
 #define __shared__ static thread_local
 #else
-#define __shared__ static __attribute__((section("emu_shared")))
+#define __shared__ static
 #endif
 
 /* ---- the running thread ---------------------------------------------------------------------- */
