@@ -13,6 +13,9 @@
 #ifndef EBB_OPS_CUDA_KERNEL_H
 #define EBB_OPS_CUDA_KERNEL_H
 
+/* The types are __half and __nv_bfloat16 only: `half` is free for variables. */
+#define CUDA_NO_HALF
+#define CUDA_NO_BFLOAT16
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
