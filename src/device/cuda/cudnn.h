@@ -1,8 +1,8 @@
 /* device/cuda/cudnn.h: attention through cuDNN's graph API, where the library is there and has a plan.
  *
  * The attention op asks here first, and runs its own kernels where the answer is "not taken".  What is
- * taken: f16 and bf16; equal numbers of heads and kv heads; head_dim a multiple of 8 up to 128; at
- * least one row, key, head and batch; causal only with t_q = t_k; no mask.  Backward besides: all of dq,
+ * taken: f16 and bf16; head_dim a multiple of 8 up to 128; at least one row, key, head and batch; causal
+ * only with t_q = t_k; no mask.  Backward besides: all of dq,
  * dk and dv wanted, none accumulated, none over dout; and only where EBB_CUDA_ATTENTION=fast, since
  * cuDNN adds up dq by atomics, whose order differs from run to run.  EBB_CUDA_ATTENTION=own: never.
  *

@@ -6,6 +6,13 @@ static bool enter(ebb__cuda_device *device)
     return cudaSetDevice(device->shared.ordinal) == cudaSuccess;
 }
 
+/* Before memory goes: work that is queued may still use it.  cudaFree() and cudaFreeHost() mostly wait by
+ * themselves, but promise it nowhere. */
+static void finish_work(ebb__cuda_device *device)
+{
+    if (!enter(device) || cudaDeviceSynchronize() != cudaSuccess) (void)cudaGetLastError();
+}
+
 /* A refusal is an answer here, not an error that later calls should find. */
 static bool answered(cudaError_t error)
 {
@@ -23,8 +30,8 @@ static void *device_alloc(void *self, size_t bytes)
 static void device_free(void *self, void *p, size_t bytes)
 {
     (void)bytes;
-    (void)enter(self);
-    (void)answered(cudaFree(p)); /* waits for all work of the device */
+    finish_work(self);
+    (void)answered(cudaFree(p));
 }
 
 static void *pinned_alloc(void *self, size_t bytes)
@@ -36,7 +43,7 @@ static void *pinned_alloc(void *self, size_t bytes)
 static void pinned_free(void *self, void *p, size_t bytes)
 {
     (void)bytes;
-    (void)enter(self);
+    finish_work(self);
     (void)answered(cudaFreeHost(p));
 }
 

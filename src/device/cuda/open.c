@@ -56,7 +56,7 @@ static ebb_status read_facts(ebb__cuda_device *device)
     size_t free_bytes;
     ebb_status st;
     EBB__CUDA_TRY(cuda, cudaGetDeviceProperties(&prop, cuda->ordinal));
-    snprintf(facts->name, sizeof facts->name, "%s", prop.name);
+    snprintf(facts->name, sizeof facts->name, "%.95s", prop.name);
     if ((st = attribute(cuda, &facts->compute_major, cudaDevAttrComputeCapabilityMajor)) != EBB_OK) return st;
     if ((st = attribute(cuda, &facts->compute_minor, cudaDevAttrComputeCapabilityMinor)) != EBB_OK) return st;
     if ((st = attribute(cuda, &facts->processors, cudaDevAttrMultiProcessorCount)) != EBB_OK) return st;

@@ -1,5 +1,6 @@
 /* work.c: bytes to and from the device, and work on the compute stream that is not an op. */
 #include "device/cuda/table.h"
+#include "ops/cuda/bad_data.h"
 
 ebb_status ebb__cuda_copy(void *self, ebb__accel_stream *stream, void *to, const void *from, size_t bytes,
                           ebb__accel_copy_kind kind)
@@ -39,8 +40,8 @@ ebb_status ebb__cuda_synchronize(void *self)
     ebb_status st = take_error(device, &word);
     if (st != EBB_OK || word == 0) return st;
     return EBB__CUDA_FAIL(&device->shared, EBB_EINVAL,
-                          "%s: an index or a label is out of range; found on the device, after the call",
-                          ebb__cuda_op_name((word >> 8) - 1));
+                          "%s: %s (found on the device, some time after the call)",
+                          ebb__cuda_op_name((word >> 8) - 1), ebb__cuda_bad_text(word));
 }
 
 ebb_status ebb__cuda_table_fill(void *self, const ebb_arg *to, double value)
