@@ -4,21 +4,32 @@
 #include <string.h>
 #include "device/cuda/table.h"
 
+enum { TILE_ROWS = 128, PLAN_BYTES = 4096, PART_ALIGNMENT = 256 };
+
+static size_t rounded(int64_t n, int64_t to) { return (size_t)((n + to - 1) / to * to); }
+
 static size_t row_sum_bytes(const ebb__cuda_attention_call *call)
 {
-    size_t bytes = (size_t)(call->batch * call->heads * call->t_q) * sizeof(float);
-    return (bytes + 255) / 256 * 256;
+    return rounded(call->batch * call->heads * call->t_q * (int64_t)sizeof(float), PART_ALIGNMENT);
 }
 
 static size_t dq_sum_bytes(const ebb__cuda_attention_call *call)
 {
-    size_t bytes = (size_t)(call->batch * call->heads * call->t_q * call->head_dim) * sizeof(float);
-    return (bytes + 255) / 256 * 256;
+    return rounded(call->batch * call->heads * call->t_q * call->head_dim * (int64_t)sizeof(float), PART_ALIGNMENT);
+}
+
+/* What plans were seen to ask for: dq sums once more, of whole tiles, and dk and dv in two bytes before heads that
+ * share them are added up. */
+static size_t plan_bytes(const ebb__cuda_attention_call *call)
+{
+    size_t row = (size_t)(call->batch * call->heads * call->head_dim);
+    size_t keys = call->heads == call->kv_heads ? 0 : rounded(call->t_k, TILE_ROWS);
+    return row * (rounded(call->t_q, TILE_ROWS) * sizeof(float) + 2 * keys * 2) + PLAN_BYTES;
 }
 
 size_t ebb__cuda_attention_workspace(const ebb__cuda_attention_call *call)
 {
-    return row_sum_bytes(call) + 2 * dq_sum_bytes(call);
+    return row_sum_bytes(call) + dq_sum_bytes(call) + plan_bytes(call);
 }
 
 #if __has_include(<cudnn.h>)
@@ -58,11 +69,12 @@ static bool suits(const ebb__cuda_attention_call *call)
            lies_well(&call->out);
 }
 
-/* cuDNN writes all three gradients, and reads dout after it has begun to write. */
-static bool suits_backward(const ebb__cuda_attention_call *call)
+/* cuDNN writes all three gradients, and reads dout after it has begun to write.  Its engines do not say so in
+ * their numerical notes, but they add up dq in no fixed order. */
+static bool suits_backward(const ebb__cuda_attention *attention, const ebb__cuda_attention_call *call)
 {
     bool fits = call->workspace && call->workspace_bytes >= ebb__cuda_attention_workspace(call);
-    return suits(call) && !call->accumulate && fits && call->lse && lies_well(&call->dout) && lies_well(&call->dq) &&
+    return attention->any_order && suits(call) && !call->accumulate && fits && call->lse && lies_well(&call->dout) && lies_well(&call->dq) &&
            lies_well(&call->dk) && lies_well(&call->dv) && call->dq.data != call->dout.data;
 }
 
@@ -95,7 +107,7 @@ static ebb_status plan_for(ebb__cuda *cuda, const ebb__cuda_attention_call *call
     }
     attention_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return EBB__CUDA_FAIL(cuda, EBB_ENOMEM, "cuda: no host memory for a plan of attention");
-    size_t scratch = backward ? dq_sum_bytes(call) : 0;
+    size_t scratch = backward ? plan_bytes(call) : cuda->gemm_workspace_bytes;
     plan->shape = shape;
     plan->graph.api = &attention->api;
     ebb__cudnn_attention_graph(&plan->graph, &shape);
@@ -163,14 +175,14 @@ ebb_status ebb__cuda_attention_forward(ebb__cuda *cuda, const ebb__cuda_attentio
     numbers n;
     bind_common(&b, call, &n);
     *taken = true;
-    return run(cuda, plan, &b, NULL);
+    return run(cuda, plan, &b, cuda->gemm_workspace); /* products before and after it are in the same stream */
 }
 
 ebb_status ebb__cuda_attention_backward(ebb__cuda *cuda, const ebb__cuda_attention_call *call, bool *taken)
 {
     attention_plan *plan;
     *taken = false;
-    if (!cuda->attention || !suits_backward(call)) return EBB_OK;
+    if (!cuda->attention || !suits_backward(cuda->attention, call)) return EBB_OK;
     ebb_status st = plan_for(cuda, call, true, &plan);
     if (st != EBB_OK || !plan->graph.plan) return st;
     char *sums = (char *)call->workspace, *dq_sums = sums + row_sum_bytes(call), *scratch = dq_sums + dq_sum_bytes(call);

@@ -36,9 +36,9 @@ typedef struct ebb__cuda_attention_call {
     size_t workspace_bytes;
 } ebb__cuda_attention_call;
 
-/* What backward needs of the op's workspace at most: row sums f32 [B, H, Tq], dq sums f32 [B, H, Tq, D], and
- * as much again as the latter for the plan's own use (compute capability 8.x).  Forward: nothing.  A call
- * with less is not taken. */
+/* What backward needs of the op's workspace where EBB_CUDA_ATTENTION=fast: row sums f32 [B, H, Tq], dq sums f32
+ * [B, H, Tq, D], and what plans themselves take (as much again as dq sums on compute capability 8.x; dk and dv of
+ * all heads where heads share them).  A call with less is not taken.  Forward needs none. */
 size_t ebb__cuda_attention_workspace(const ebb__cuda_attention_call *call);
 
 /* *taken false: nothing was launched, run your own kernels.  cuda->attention NULL: never taken. */

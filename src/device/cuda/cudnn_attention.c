@@ -111,10 +111,9 @@ static void forward(ebb__cudnn_graph *g, shape *s)
     value below = binary(g, CUDNN_POINTWISE_SUB, s_scaled, most, scores(g, s, CUDNN_DATA_FLOAT));
     value e = unary(g, CUDNN_POINTWISE_EXP, below, scores(g, s, CUDNN_DATA_FLOAT));
     value sum = reduced(g, CUDNN_REDUCE_TENSOR_ADD, e, rows(g, s, 0));
-    if (s->stats) {
-        value log_sum = unary(g, CUDNN_POINTWISE_LOG, sum, rows(g, s, 0));
-        (void)binary(g, CUDNN_POINTWISE_ADD, most, log_sum, rows(g, s, EBB__CUDNN_LSE));
-    }
+    /* Also where nobody reads it: cuDNN knows the whole pattern only. */
+    value log_sum = unary(g, CUDNN_POINTWISE_LOG, sum, rows(g, s, 0));
+    (void)binary(g, CUDNN_POINTWISE_ADD, most, log_sum, rows(g, s, s->stats ? EBB__CUDNN_LSE : 0));
     value p = binary(g, CUDNN_POINTWISE_DIV, e, sum, scores(g, s, io_type(s)));
     ebb__cudnn_matmul(g, p, v, out);
 }
