@@ -25,12 +25,13 @@ static double value_of(int i, int part, int64_t k)
     return part == 3 ? x * x : x; /* the second moment is not negative */
 }
 
-static void make(tensor *t, int i)
+/* shifted: `w` and so on lie at odd addresses. */
+static void make(tensor *t, int i, bool shifted)
 {
     t->dtype = i % 3 == 2 ? EBB_F64 : EBB_F32;
     t->n = sizes[i % (int)(sizeof sizes / sizeof sizes[0])];
     t->keep = i % 2 ? 1 : 0.99;
-    size_t bytes = ebb_dtype_bytes(t->dtype), shift = i % 4 == 3 ? bytes : 0;
+    size_t bytes = ebb_dtype_bytes(t->dtype), shift = shifted ? bytes : 0;
     for (int part = 0; part < 4; part++) {
         t->base[part] = malloc((size_t)t->n * bytes + shift + 1);
         t->at[part] = t->base[part] + shift;
@@ -42,10 +43,10 @@ static void make(tensor *t, int i)
     }
 }
 
-static tensor *make_all(void)
+static tensor *make_all(bool shift_all)
 {
     tensor *all = calloc(N_TENSORS, sizeof *all);
-    for (int i = 0; i < N_TENSORS; i++) make(&all[i], i);
+    for (int i = 0; i < N_TENSORS; i++) make(&all[i], i, shift_all || i % 4 == 3);
     return all;
 }
 
@@ -78,7 +79,7 @@ static void check_near(const tensor *got, const tensor *want, const char *what)
 static void check_update(ebb__cuda *cuda, const ebb__optim_kind *kind, const ebb__accel_step *step, int states,
                          const char *what)
 {
-    tensor *want = make_all();
+    tensor *want = make_all(false);
     ebb__accel_param params[N_TENSORS];
     for (int i = 0; i < N_TENSORS; i++) {
         tensor *t = &want[i];
@@ -92,7 +93,7 @@ static void check_update(ebb__cuda *cuda, const ebb__optim_kind *kind, const ebb
     }
     for (int order = 0; order < EMU_N_ORDERS; order++) {
         emu_set_order((emu_order)order, 1);
-        tensor *got = make_all();
+        tensor *got = make_all(false);
         for (int i = 0; i < N_TENSORS; i++)
             params[i] = (ebb__accel_param){ got[i].at[0], got[i].at[1], states > 0 ? got[i].at[2] : NULL,
                                             states > 1 ? got[i].at[3] : NULL, got[i].n, got[i].dtype, got[i].keep };
@@ -127,10 +128,10 @@ static void as_args(ebb_arg *args, const tensor *all)
     }
 }
 
-Test(cuda_optim, sums_of_squares_have_the_same_bits_in_every_order)
+Test(cuda_optim, sums_of_squares_have_the_same_bits_in_every_order_and_place)
 {
     ebb__cuda *cuda = emulated_device_new();
-    tensor *all = make_all();
+    tensor *all = make_all(false);
     ebb_arg args[N_TENSORS];
     as_args(args, all);
     double want = 0, first = 0;
@@ -143,6 +144,11 @@ Test(cuda_optim, sums_of_squares_have_the_same_bits_in_every_order)
         cr_expect(cuda->partials[0] == first);
     }
     cr_expect(fabs(first - want) <= 1e-12 * want, "%.17g, not %.17g", first, want);
+    tensor *shifted = make_all(true);
+    as_args(args, shifted);
+    check_ok(ebb__cuda_sum_squares(cuda, args, N_TENSORS));
+    cr_expect(cuda->partials[0] == first);
+    free_all(shifted);
     check_ok(ebb__cuda_sum_squares(cuda, args, 0));
     cr_expect(cuda->partials[0] == 0, "nothing makes %g", cuda->partials[0]);
     free_all(all);
@@ -152,7 +158,7 @@ Test(cuda_optim, sums_of_squares_have_the_same_bits_in_every_order)
 Test(cuda_optim, scaling_reaches_each_element_once)
 {
     ebb__cuda *cuda = emulated_device_new();
-    tensor *all = make_all(), *before = make_all();
+    tensor *all = make_all(false), *before = make_all(false);
     ebb_arg args[N_TENSORS];
     as_args(args, all);
     check_ok(ebb__cuda_scale(cuda, args, N_TENSORS, 0.25));

@@ -137,18 +137,18 @@ template <class Rule, class R>
 EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
 update(parameters params, keeps<R> keep, numbers<R> x)
 {
-    const int V = ebb__cuda_width<R>;
+    constexpr int V = ebb__cuda_width<R>;
     const int i = tensor_of(params.cut, blockIdx.x);
     const parameter &p = params.at[i];
     const int64_t begin = (blockIdx.x - params.cut.first[i]) * CHUNK;
     const int64_t end = p.n - begin < CHUNK ? p.n : begin + CHUNK;
-    int64_t at = begin;
-    if (p.wide) {
-        for (at += threadIdx.x * V; at + V <= end; at += EBB__CUDA_THREADS * V)
+    for (int64_t at = begin + threadIdx.x * V; at < end; at += EBB__CUDA_THREADS * V) {
+        if (p.wide && at + V <= end)
             step_elements<Rule, R, V>(p, at, keep.at[i], x);
-        at = begin + (end - begin) / V * V;
+        else
+            for (int64_t one = at; one < at + V && one < end; one++)
+                step_elements<Rule, R, 1>(p, one, keep.at[i], x);
     }
-    for (at += threadIdx.x; at < end; at += EBB__CUDA_THREADS) step_elements<Rule, R, 1>(p, at, keep.at[i], x);
 }
 
 static bool is_wide(const void *a, const void *b, const void *c, const void *d)
@@ -225,23 +225,23 @@ static vectors next_vectors(const ebb_arg *args, int n, int *from)
     return batch;
 }
 
-/* This thread's share of the squares of elements [begin, end), in a fixed order. */
+/* This thread's share of the squares of elements [begin, end), in an order that does not depend on where
+ * they lie. */
 template <class R>
 EBB_DEVICE double squares_f64(const vector &x, int64_t begin, int64_t end)
 {
-    const int V = ebb__cuda_width<R>;
+    constexpr int V = ebb__cuda_width<R>;
     const R *data = (const R *)x.data;
     double sum = 0;
-    int64_t at = begin;
-    if (x.wide) {
-        for (at += threadIdx.x * V; at + V <= end; at += EBB__CUDA_THREADS * V) {
+    for (int64_t at = begin + threadIdx.x * V; at < end; at += EBB__CUDA_THREADS * V) {
+        if (x.wide && at + V <= end) {
             ebb__cuda_pack<R, V> values = *reinterpret_cast<const ebb__cuda_pack<R, V> *>(data + at);
 #pragma unroll
             for (int v = 0; v < V; v++) sum += (double)values.at[v] * (double)values.at[v];
+        } else {
+            for (int64_t one = at; one < at + V && one < end; one++) sum += (double)data[one] * (double)data[one];
         }
-        at = begin + (end - begin) / V * V;
     }
-    for (at += threadIdx.x; at < end; at += EBB__CUDA_THREADS) sum += (double)data[at] * (double)data[at];
     return sum;
 }
 
@@ -286,19 +286,18 @@ ebb_status ebb__cuda_sum_squares(ebb__cuda *cuda, const ebb_arg *args, int n)
 template <class R>
 EBB_DEVICE void scale_elements(const vector &x, int64_t begin, int64_t end, R factor)
 {
-    const int V = ebb__cuda_width<R>;
+    constexpr int V = ebb__cuda_width<R>;
     R *data = (R *)x.data;
-    int64_t at = begin;
-    if (x.wide) {
-        for (at += threadIdx.x * V; at + V <= end; at += EBB__CUDA_THREADS * V) {
+    for (int64_t at = begin + threadIdx.x * V; at < end; at += EBB__CUDA_THREADS * V) {
+        if (x.wide && at + V <= end) {
             ebb__cuda_pack<R, V> values = *reinterpret_cast<ebb__cuda_pack<R, V> *>(data + at);
 #pragma unroll
             for (int v = 0; v < V; v++) values.at[v] *= factor;
             *reinterpret_cast<ebb__cuda_pack<R, V> *>(data + at) = values;
+        } else {
+            for (int64_t one = at; one < at + V && one < end; one++) data[one] *= factor;
         }
-        at = begin + (end - begin) / V * V;
     }
-    for (at += threadIdx.x; at < end; at += EBB__CUDA_THREADS) data[at] *= factor;
 }
 
 EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS) scale_f64(vectors batch, double factor)

@@ -51,8 +51,10 @@ EBB_DEVICE void ebb__cuda_reduce_terms(const ebb__cuda_reduce_task &task, int64_
     for (int v = 0; v < V; v++) to[v] = F::at(in[0][v], in[1][v], in[2][v], ebb__real<T>(0));
 }
 
-/* Rows: LANES threads make one sum, V terms at a time.  Grid (blocks of sums, splits). */
-template <class F, class T, int LANES, int V>
+/* Rows: LANES threads make one sum.  Each adds V neighbours, then V neighbours LANES * V further on: one by one
+ * where they cannot be loaded at once (not WIDE), for the bits of a sum must not depend on where its terms lie.
+ * Grid (blocks of sums, splits). */
+template <class F, class T, int LANES, int V, bool WIDE>
 EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
 ebb__cuda_reduce_rows(ebb__cuda_reduce_task task, ebb__real<T> scale)
 {
@@ -64,10 +66,18 @@ ebb__cuda_reduce_rows(ebb__cuda_reduce_task task, ebb__real<T> scale)
     ebb__cuda_locate(task.kept, sum, base);
     ebb__real<T> total = 0;
     for (int64_t term = begin + lane * V; term < end; term += LANES * V) {
-        ebb__real<T> values[V];
-        ebb__cuda_reduce_terms<F, T, V>(task, term, task.reduced, base, values);
+        if constexpr (WIDE) {
+            ebb__real<T> values[V];
+            ebb__cuda_reduce_terms<F, T, V>(task, term, task.reduced, base, values);
 #pragma unroll
-        for (int v = 0; v < V; v++) total += values[v];
+            for (int v = 0; v < V; v++) total += values[v];
+        } else {
+            ebb__real<T> value[1];
+            for (int64_t t = term; t < term + V && t < end; t++) {
+                ebb__cuda_reduce_terms<F, T, 1>(task, t, task.reduced, base, value);
+                total += value[0];
+            }
+        }
     }
     if constexpr (LANES == 32) total = ebb__warp_sum(total);
     if constexpr (LANES > 32) total = ebb__block_sum<EBB__CUDA_THREADS>(total);
@@ -158,12 +168,12 @@ static inline bool ebb__cuda_reduce_is_wide(const ebb__cuda_reduce_task *task, b
     return true;
 }
 
-template <class F, class T, int LANES, int V>
+template <class F, class T, int LANES, int V, bool WIDE>
 static ebb_status ebb__cuda_reduce_launch_rows(ebb__cuda *cuda, const ebb__cuda_reduce_task &task, int64_t splits,
                                                ebb__real<T> scale)
 {
     int64_t blocks = ebb__ceil_div(task.kept.elems, EBB__CUDA_THREADS / LANES);
-    EBB_LAUNCH(cuda, (ebb__cuda_reduce_rows<F, T, LANES, V>), dim3((unsigned)blocks, (unsigned)splits),
+    EBB_LAUNCH(cuda, (ebb__cuda_reduce_rows<F, T, LANES, V, WIDE>), dim3((unsigned)blocks, (unsigned)splits),
                EBB__CUDA_THREADS, 0, task, scale);
     return EBB_OK;
 }
@@ -178,22 +188,23 @@ static ebb_status ebb__cuda_reduce_launch_columns(ebb__cuda *cuda, const ebb__cu
     return EBB_OK;
 }
 
-/* Wide loads only for one input along rows (sum, mean, bias gradients): others are rare there. */
+/* V neighbours at once along rows only for one input (sum, mean, bias gradients): others are rare there. */
 template <class F, class T>
 static ebb_status ebb__cuda_reduce_launch(ebb__cuda *cuda, const ebb__cuda_reduce_task &task,
                                           const ebb__cuda_reduce_plan &plan, ebb__real<T> scale)
 {
-    const int V = ebb__cuda_width<T>, row_V = F::inputs == 1 ? V : 1;
-    const bool wide = ebb__cuda_reduce_is_wide(&task, plan.rows, V, sizeof(T));
-    if (!plan.rows)
-        return wide ? ebb__cuda_reduce_launch_columns<F, T, V>(cuda, task, plan.splits, scale)
-                    : ebb__cuda_reduce_launch_columns<F, T, 1>(cuda, task, plan.splits, scale);
-    if (plan.terms <= 8) return ebb__cuda_reduce_launch_rows<F, T, 1, 1>(cuda, task, plan.splits, scale);
-    if (plan.terms <= 1024)
-        return wide ? ebb__cuda_reduce_launch_rows<F, T, 32, row_V>(cuda, task, plan.splits, scale)
-                    : ebb__cuda_reduce_launch_rows<F, T, 32, 1>(cuda, task, plan.splits, scale);
-    return wide ? ebb__cuda_reduce_launch_rows<F, T, EBB__CUDA_THREADS, row_V>(cuda, task, plan.splits, scale)
-                : ebb__cuda_reduce_launch_rows<F, T, EBB__CUDA_THREADS, 1>(cuda, task, plan.splits, scale);
+    constexpr int V = ebb__cuda_width<T>, ROW_V = F::inputs == 1 ? V : 1, BLOCK = EBB__CUDA_THREADS;
+    const int64_t splits = plan.splits;
+    if (plan.rows && plan.terms <= 8)
+        return ebb__cuda_reduce_launch_rows<F, T, 1, 1, false>(cuda, task, splits, scale);
+    if (ebb__cuda_reduce_is_wide(&task, plan.rows, plan.rows ? ROW_V : V, sizeof(T))) {
+        if (!plan.rows) return ebb__cuda_reduce_launch_columns<F, T, V>(cuda, task, splits, scale);
+        if (plan.terms <= 1024) return ebb__cuda_reduce_launch_rows<F, T, 32, ROW_V, true>(cuda, task, splits, scale);
+        return ebb__cuda_reduce_launch_rows<F, T, BLOCK, ROW_V, true>(cuda, task, splits, scale);
+    }
+    if (!plan.rows) return ebb__cuda_reduce_launch_columns<F, T, 1>(cuda, task, splits, scale);
+    if (plan.terms <= 1024) return ebb__cuda_reduce_launch_rows<F, T, 32, ROW_V, false>(cuda, task, splits, scale);
+    return ebb__cuda_reduce_launch_rows<F, T, BLOCK, ROW_V, false>(cuda, task, splits, scale);
 }
 
 template <class F, class T>
