@@ -72,7 +72,7 @@ static bool build(const ebb__cudnn_api *api, int device, const plan_case *c, boo
     graph->api = api;
     ebb__cudnn_attention_graph(graph, &shape);
     bool found = ebb__cudnn_plan(graph, &target, scratch_of(c, backward), backward);
-    if (!found) api->cudnnGetLastErrorString(why, sizeof why);
+    if (!found) api->GetLastErrorString(why, sizeof why);
     printf("%s %-8s %-24s %s, %zu of %zu bytes of scratch %s\n", devices[device].name, backward ? "backward" : "forward",
            c->name, found ? "plan" : "NONE", graph->workspace_bytes, scratch_of(c, backward), why);
     ebb__cudnn_graph_free(graph);

@@ -121,7 +121,7 @@ static ebb_status plan_for(ebb__cuda *cuda, const ebb__cuda_attention_call *call
 static ebb_status cudnn_fail(const ebb__cuda *cuda, cudnnStatus_t status, const char *call)
 {
     char why[256] = "";
-    cuda->attention->api.cudnnGetLastErrorString(why, sizeof why);
+    cuda->attention->api.GetLastErrorString(why, sizeof why);
     return EBB__CUDA_FAIL(cuda, EBB_EDEVICE, "cuda:%d: %s failed in op %s: status %d: %s", cuda->ordinal, call,
                           cuda->op ? cuda->op : "attention", (int)status, why);
 }
@@ -205,13 +205,13 @@ ebb_status ebb__cuda_attention_backward(ebb__cuda *cuda, const ebb__cuda_attenti
 
 static ebb_status open_handle(ebb__cuda *cuda, ebb__cuda_attention *attention)
 {
-    cudnnStatus_t status = attention->api.cudnnCreate(&attention->handle);
+    cudnnStatus_t status = attention->api.Create(&attention->handle);
     if (status != CUDNN_STATUS_SUCCESS) {
         attention->handle = NULL;
         return EBB__CUDA_FAIL(cuda, EBB_EDEVICE, "cuda:%d: cudnnCreate failed: status %d; EBB_CUDA_ATTENTION=own does "
                               "without cuDNN", cuda->ordinal, (int)status);
     }
-    status = attention->api.cudnnSetStream(attention->handle, cuda->stream);
+    status = attention->api.SetStream(attention->handle, cuda->stream);
     if (status == CUDNN_STATUS_SUCCESS) return EBB_OK;
     return EBB__CUDA_FAIL(cuda, EBB_EDEVICE, "cuda:%d: cudnnSetStream failed: status %d", cuda->ordinal, (int)status);
 }
@@ -243,14 +243,14 @@ void ebb__cuda_attention_close(ebb__cuda_attention *attention)
         ebb__cudnn_graph_free(&plan->graph);
         free(plan);
     }
-    if (attention->handle) (void)attention->api.cudnnDestroy(attention->handle);
+    if (attention->handle) (void)attention->api.Destroy(attention->handle);
     ebb__cudnn_unload(&attention->api);
     free(attention);
 }
 
 int ebb__cuda_attention_version(const ebb__cuda_attention *attention)
 {
-    return attention ? (int)attention->api.cudnnGetVersion() : 0;
+    return attention ? (int)attention->api.GetVersion() : 0;
 }
 
 #else /* built without cuDNN's headers: own kernels do all attention */

@@ -7,15 +7,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define EBB__CUDNN_FUNCTIONS(X)                                                                          \
-    X(cudnnGetVersion) X(cudnnGetLastErrorString) X(cudnnCreate) X(cudnnDestroy) X(cudnnSetStream)       \
-    X(cudnnBackendCreateDescriptor) X(cudnnBackendDestroyDescriptor) X(cudnnBackendSetAttribute)         \
-    X(cudnnBackendGetAttribute) X(cudnnBackendFinalize) X(cudnnBackendExecute)
+#ifdef __cplusplus
+extern "C" {
+#endif
 
-/* api->cudnnCreate(&handle) and so on. */
+#define EBB__CUDNN_FUNCTIONS(X)                                                                         \
+    X(GetVersion) X(GetLastErrorString) X(Create) X(Destroy) X(SetStream) X(BackendCreateDescriptor)    \
+    X(BackendDestroyDescriptor) X(BackendSetAttribute) X(BackendGetAttribute) X(BackendFinalize)        \
+    X(BackendExecute)
+
+/* api->Create(&handle) is cudnnCreate(&handle), and so on. */
 typedef struct ebb__cudnn_api {
     void *library;
-#define EBB__CUDNN_FIELD(name) __typeof__(name) *name;
+#define EBB__CUDNN_FIELD(name) __typeof__(cudnn##name) *name;
     EBB__CUDNN_FUNCTIONS(EBB__CUDNN_FIELD)
 #undef EBB__CUDNN_FIELD
 } ebb__cudnn_api;
@@ -98,4 +102,7 @@ enum {
 /* Fills the graph with the operations; it may have failed. */
 void ebb__cudnn_attention_graph(ebb__cudnn_graph *graph, const ebb__cudnn_attention_shape *shape);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

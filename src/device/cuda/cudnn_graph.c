@@ -13,7 +13,7 @@ static descriptor make(ebb__cudnn_graph *graph, cudnnBackendDescriptorType_t typ
 {
     descriptor made = NULL;
     if (!graph->failed && graph->n_descriptors < EBB__CUDNN_MAX_DESCRIPTORS &&
-        graph->api->cudnnBackendCreateDescriptor(type, &made) == CUDNN_STATUS_SUCCESS) {
+        graph->api->BackendCreateDescriptor(type, &made) == CUDNN_STATUS_SUCCESS) {
         graph->descriptors[graph->n_descriptors++] = made;
         return made;
     }
@@ -25,7 +25,7 @@ static void set(ebb__cudnn_graph *graph, descriptor d, cudnnBackendAttributeName
                 cudnnBackendAttributeType_t type, int64_t n, const void *values)
 {
     if (graph->failed) return;
-    graph->failed = graph->api->cudnnBackendSetAttribute(d, name, type, n, values) != CUDNN_STATUS_SUCCESS;
+    graph->failed = graph->api->BackendSetAttribute(d, name, type, n, values) != CUDNN_STATUS_SUCCESS;
 }
 
 static void set_int(ebb__cudnn_graph *graph, descriptor d, cudnnBackendAttributeName_t name, int64_t value)
@@ -50,7 +50,7 @@ static void set_descriptor(ebb__cudnn_graph *graph, descriptor d, cudnnBackendAt
 
 static void finalize(ebb__cudnn_graph *graph, descriptor d)
 {
-    if (!graph->failed) graph->failed = graph->api->cudnnBackendFinalize(d) != CUDNN_STATUS_SUCCESS;
+    if (!graph->failed) graph->failed = graph->api->BackendFinalize(d) != CUDNN_STATUS_SUCCESS;
 }
 
 static void add_operation(ebb__cudnn_graph *graph, descriptor operation)
@@ -166,7 +166,7 @@ static void ask(ebb__cudnn_graph *graph, descriptor all, descriptor properties, 
     finalize(graph, heuristic);
     for (int i = 0; i < MAX_CONFIGS; i++) configs[i] = make(graph, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (graph->failed) return;
-    graph->failed = graph->api->cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+    graph->failed = graph->api->BackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                                          CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_CONFIGS, n, configs) !=
                     CUDNN_STATUS_SUCCESS;
     if (*n > MAX_CONFIGS) *n = MAX_CONFIGS;
@@ -179,9 +179,9 @@ static bool is_unordered(ebb__cudnn_graph *graph, descriptor config)
     int64_t n = 0;
     descriptor engine = make(graph, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     if (!engine) return true;
-    if (graph->api->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+    if (graph->api->BackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                                              &n, &engine) != CUDNN_STATUS_SUCCESS) return true;
-    if (graph->api->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+    if (graph->api->BackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                              CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, notes) != CUDNN_STATUS_SUCCESS) {
         return true;
     }
@@ -200,8 +200,8 @@ static descriptor plan_of(ebb__cudnn_graph *graph, const ebb__cudnn_target *targ
     set_descriptor(graph, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
     if (properties) set_descriptor(graph, plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, properties);
     if (target->handle) set(graph, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target->handle);
-    if (graph->failed || graph->api->cudnnBackendFinalize(plan) != CUDNN_STATUS_SUCCESS) return NULL;
-    if (graph->api->cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n,
+    if (graph->failed || graph->api->BackendFinalize(plan) != CUDNN_STATUS_SUCCESS) return NULL;
+    if (graph->api->BackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n,
                                              &bytes) != CUDNN_STATUS_SUCCESS) return NULL;
     *workspace_bytes = (size_t)bytes;
     return plan;
@@ -230,27 +230,27 @@ cudnnStatus_t ebb__cudnn_run(ebb__cudnn_graph *graph, cudnnHandle_t handle, int 
 {
     const ebb__cudnn_api *api = graph->api;
     descriptor pack = NULL;
-    cudnnStatus_t status = api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
+    cudnnStatus_t status = api->BackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
     if (status != CUDNN_STATUS_SUCCESS) return status;
-    status = api->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, ids);
+    status = api->BackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, ids);
     if (status == CUDNN_STATUS_SUCCESS) {
-        status = api->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n,
+        status = api->BackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n,
                                                pointers);
     }
     if (status == CUDNN_STATUS_SUCCESS) {
-        status = api->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
+        status = api->BackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
                                                &workspace);
     }
-    if (status == CUDNN_STATUS_SUCCESS) status = api->cudnnBackendFinalize(pack);
-    if (status == CUDNN_STATUS_SUCCESS) status = api->cudnnBackendExecute(handle, graph->plan, pack);
-    (void)api->cudnnBackendDestroyDescriptor(pack);
+    if (status == CUDNN_STATUS_SUCCESS) status = api->BackendFinalize(pack);
+    if (status == CUDNN_STATUS_SUCCESS) status = api->BackendExecute(handle, graph->plan, pack);
+    (void)api->BackendDestroyDescriptor(pack);
     return status;
 }
 
 void ebb__cudnn_graph_free(ebb__cudnn_graph *graph)
 {
     while (graph->n_descriptors > 0) {
-        (void)graph->api->cudnnBackendDestroyDescriptor(graph->descriptors[--graph->n_descriptors]);
+        (void)graph->api->BackendDestroyDescriptor(graph->descriptors[--graph->n_descriptors]);
     }
     graph->plan = NULL;
 }

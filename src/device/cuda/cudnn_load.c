@@ -18,10 +18,10 @@ bool ebb__cudnn_load(ebb__cudnn_api *api)
     *api = (ebb__cudnn_api){ 0 };
     for (int i = 0; i < 2 && !api->library; i++) api->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     bool found = api->library != NULL;
-#define FIND(name) found = found && find(api->library, #name, &api->name);
+#define FIND(name) found = found && find(api->library, "cudnn" #name, &api->name);
     EBB__CUDNN_FUNCTIONS(FIND)
 #undef FIND
-    if (found && api->cudnnGetVersion() >= OLDEST) return true;
+    if (found && api->GetVersion() >= OLDEST) return true;
     ebb__cudnn_unload(api);
     return false;
 }
