@@ -6,6 +6,7 @@
 #include <ebb/ops.h>
 #include "ops/attrs.h"
 #include "ops/cross_entropy.h"
+#include "ops/cuda/scratch.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
 
@@ -17,9 +18,9 @@ static ebb_status infer(ebb_call *call)
     const ebb_arg *logits = &call->in[LOGITS], *targets = &call->in[TARGETS];
     ebb_status st = ebb__loss_check(call, TARGETS, "[..., V] and [...]", EBB_ATTRS(call, ebb__cross_entropy_attrs)->normalizer);
     if (st != EBB_OK) return st;
-    st = ebb_arg_set(&call->out[LOSS], logits->dtype, 0, NULL);
+    st = ebb_arg_set(&call->out[LOSS], ebb__compute_dtype(logits->dtype), 0, NULL);
     if (st != EBB_OK) return st;
-    return ebb_arg_set(&call->out[LSE], logits->dtype, targets->ndim, targets->dims);
+    return ebb_arg_set(&call->out[LSE], ebb__compute_dtype(logits->dtype), targets->ndim, targets->dims);
 }
 
 static void cost(const ebb_call *call, ebb_cost *k)
@@ -35,6 +36,13 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
 {
     (void)call;
     return pass == EBB_FORWARD ? (size_t)threads * sizeof(double) : 0;
+}
+
+/* The rows' losses, or the weight of a row. */
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    size_t numbers = pass == EBB_FORWARD ? (size_t)call->in[TARGETS].elems : 1;
+    return numbers * ebb__cuda_real_bytes(call->in[LOGITS].dtype);
 }
 
 static ebb__loss_rows rows_of(const ebb_call *call)
@@ -101,6 +109,7 @@ const ebb_op ebb_op_cross_entropy = {
     .flags = EBB_OP_GRAD_OVER_IN, .no_grad_in = EBB_IN(TARGETS),
     .needs = { [LOGITS] = EBB_IN(LOGITS) | EBB_IN(TARGETS) | EBB_OUT(LSE) },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
 };
 

@@ -9,6 +9,7 @@
 #include <ebb/ops.h>
 #include "ops/attrs.h"
 #include "ops/cross_entropy.h"
+#include "ops/cuda/scratch.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
 
@@ -50,9 +51,9 @@ static ebb_status infer(ebb_call *call)
         return ebb_fail(EBB_EINVAL, "linear_cross_entropy: %lld chunks; from 1", (long long)at->chunks);
     if (!logits_bytes(&bytes, call))
         return ebb_fail(EBB_ESHAPE, "linear_cross_entropy: the logits of one chunk are more than 2^63 bytes");
-    st = ebb_arg_set(&call->out[LOSS], hidden->dtype, 0, NULL);
+    st = ebb_arg_set(&call->out[LOSS], ebb__compute_dtype(hidden->dtype), 0, NULL);
     if (st != EBB_OK) return st;
-    return ebb_arg_set(&call->out[LSE], hidden->dtype, targets->ndim, targets->dims);
+    return ebb_arg_set(&call->out[LSE], ebb__compute_dtype(hidden->dtype), targets->ndim, targets->dims);
 }
 
 static void cost(const ebb_call *call, ebb_cost *k)
@@ -75,6 +76,15 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
     bool fits = logits_bytes(&bytes, call);
     EBB_ASSERT(fits); /* infer() said so */
     return bytes + (pass == EBB_FORWARD ? (size_t)threads * sizeof(double) : 0);
+}
+
+/* One part's logits, then the rows' losses or the weight of a row. */
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    size_t bytes = 0, numbers = pass == EBB_FORWARD ? (size_t)call->in[TARGETS].elems : 1;
+    bool fits = logits_bytes(&bytes, call);
+    EBB_ASSERT(fits);
+    return ebb__cuda_scratch(bytes) + numbers * ebb__cuda_real_bytes(call->in[HIDDEN].dtype);
 }
 
 typedef struct part {
@@ -220,6 +230,7 @@ const ebb_op ebb_op_linear_cross_entropy = {
     .flags = EBB_OP_JOINT | EBB_OP_GRAD_OVER_IN, .no_grad_in = EBB_IN(TARGETS),
     .needs = { [HIDDEN] = NEEDS, [WEIGHT] = NEEDS },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
 };
 

@@ -6,6 +6,7 @@
 #include <ebb/ops.h>
 #include <string.h>
 #include "ops/attrs.h"
+#include "ops/cuda/scratch.h"
 #include "ops/halves.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
@@ -235,6 +236,30 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
     return elems * sizeof(float);
 }
 
+/* The gradient of x is a sum of products, other than along a product's inner dimension. */
+static bool is_summed(const batches *p, const ebb__matmul_attrs *at, int x)
+{
+    bool summed = p->inner > 1 && p->inner_step[x] == 0 && !folds(p, at);
+    for (int d = 0; d < p->ndim; d++) summed = summed || (p->dims[d] > 1 && p->step[x][d] == 0);
+    return summed;
+}
+
+/* Of halves whose gradient is a sum: that in f32, and one group's products. */
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    const ebb__matmul_attrs *at = EBB_ATTRS(call, ebb__matmul_attrs);
+    size_t most = 0;
+    if (pass == EBB_FORWARD || !ebb__is_half(call->in[A].dtype)) return 0;
+    batches p = batches_of(call);
+    for (int x = A; x <= B; x++) {
+        if (!call->want[x] || !is_summed(&p, at, x)) continue;
+        int64_t products = (x == B && folds(&p, at) ? 1 : p.inner) * (x == A ? p.m * p.k : p.k * p.n);
+        size_t bytes = ebb__cuda_scratch((size_t)call->in[x].elems * sizeof(float)) + (size_t)products * 2;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 static ebb_status half_forward(const ebb_call *call)
 {
     const ebb_arg *y = &call->out[0];
@@ -332,6 +357,7 @@ const ebb_op ebb_op_matmul = {
     .name = "matmul", .min_in = 2, .max_in = 2, .n_out = 1,
     .needs = { [A] = EBB_IN(B), [B] = EBB_IN(A) },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
 };
 

@@ -6,6 +6,7 @@
  * The auxiliary outputs are one number per row each: rstd, and for layernorm the mean before it. */
 #include <ebb/ops.h>
 #include "ops/attrs.h"
+#include "ops/cuda/scratch.h"
 #include "ops/kernels.h"
 #include "ops/lanes.h"
 #include "ops/rows.h"
@@ -36,7 +37,7 @@ static ebb_status infer(ebb_call *call)
     if (!(eps >= 0) || isinf(eps)) return ebb_fail(EBB_EINVAL, "%s: eps is %g; it must be 0 or more", name, eps);
     st = ebb_arg_set(&call->out[0], x->dtype, x->ndim, x->dims);
     for (int i = 1; i < call->op->n_out && st == EBB_OK; i++) {
-        st = ebb_arg_set(&call->out[i], x->dtype, x->ndim - 1, x->dims);
+        st = ebb_arg_set(&call->out[i], ebb__compute_dtype(x->dtype), x->ndim - 1, x->dims);
     }
     return st;
 }
@@ -78,6 +79,15 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
 #define REAL double
 #define F(name) name##_f64
 #include "ops/norm.inc"
+
+/* Each part of the rows has sums for gain and for bias. */
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    const ebb_arg *x = &call->in[X];
+    bool sums = call->want[GAIN] || (call->n_in > BIAS && call->want[BIAS]);
+    if (pass == EBB_FORWARD || !sums) return 0;
+    return (size_t)(ebb__cuda_norm_parts(ebb__rows(x)) * 2 * ebb__cols(x)) * ebb__cuda_real_bytes(x->dtype);
+}
 
 static ebb_status forward(const ebb_call *call)
 {
@@ -146,6 +156,7 @@ const ebb_op ebb_op_layernorm = {
     .needs = { [X] = EBB_IN(X) | EBB_IN(GAIN) | EBB_OUT(1) | EBB_OUT(2),
                [GAIN] = EBB_IN(X) | EBB_OUT(1) | EBB_OUT(2) },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = layernorm_cases, .n_cases = sizeof layernorm_cases / sizeof *layernorm_cases,
 };
 
@@ -153,6 +164,7 @@ const ebb_op ebb_op_rmsnorm = {
     .name = "rmsnorm", .min_in = 2, .max_in = 2, .n_out = 2, .n_aux = 1, .flags = FLAGS,
     .needs = { [X] = EBB_IN(X) | EBB_IN(GAIN) | EBB_OUT(1), [GAIN] = EBB_IN(X) | EBB_OUT(1) },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = rmsnorm_cases, .n_cases = sizeof rmsnorm_cases / sizeof *rmsnorm_cases,
 };
 

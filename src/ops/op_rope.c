@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 #include "ops/attrs.h"
+#include "ops/cuda/scratch.h"
 #include "ops/kernels.h"
 #include "ops/lanes.h"
 #include "ops/table.h"
@@ -68,6 +69,15 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
     return (size_t)threads * scratch_bytes(EBB_ATTRS(call, ebb__rope_attrs)->head_dim / 2);
 }
 
+/* The cosines and sines of all rows. */
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    (void)pass;
+    int64_t half = EBB_ATTRS(call, ebb__rope_attrs)->head_dim / 2;
+    if (call->in[0].elems == 0) return 0;
+    return (size_t)(2 * call->in[0].dims[1] * half) * ebb__cuda_real_bytes(call->in[0].dtype);
+}
+
 #define REAL float
 #define F(name) name##_f32
 #include "ops/rope.inc"
@@ -125,6 +135,7 @@ const ebb_op ebb_op_rope = {
     .name = "rope", .min_in = 1, .max_in = 1, .n_out = 1,
     .flags = EBB_OP_INPLACE_OK | EBB_OP_GRAD_OVER_DOUT | EBB_OP_CHEAP,
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
 };
 
