@@ -319,7 +319,7 @@ size_t extent(const tensor &t)
 }
 
 /* Device tensors are where they are said to be; numbers are read now, as cuDNN does. */
-void bind(machine *m, const descriptor *operation, const std::map<int64_t, void *> &given)
+void bind_tensors(machine *m, const descriptor *operation, const std::map<int64_t, void *> &given)
 {
     for (cudnnBackendAttributeName_t name : tensor_attributes) {
         if (!has(operation, name)) continue;
@@ -450,7 +450,7 @@ cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnn
     for (size_t i = 0; i < ids.size(); i++) given[ids[i]] = pointers[i];
     auto m = std::make_shared<machine>();
     std::vector<descriptor *> operations = operations_of(of(plan));
-    for (descriptor *operation : operations) bind(m.get(), operation, given);
+    for (descriptor *operation : operations) bind_tensors(m.get(), operation, given);
     if (!is_device(workspace, PLAN_BYTES)) die("cuDNN: the workspace is not device memory");
     counts.cudnn_executions++;
     push(handle->stream, [=] {
