@@ -11,10 +11,6 @@
 /* Gradients are added onto this. */
 #define START 0.75
 
-#define EBB_OP(id) extern const ebb__accel_op ebb_cuda_##id __attribute__((weak)); /* TODO: development only */
-#include "ops/ops.def"
-#undef EBB_OP
-
 const ebb__accel_op *cuda_row(const ebb_op *op)
 {
 #define EBB_OP(id) if (op == &ebb_op_##id) return &ebb_cuda_##id;
@@ -61,7 +57,8 @@ static void lay_out(ebb_arg *arg, const ebb_arg *like)
     cr_assert(st == EBB_OK, "%s", ebb_message());
 }
 
-/* Masks of inputs whose gradients one call computes: each alone, or each subset. */
+/* Masks of inputs whose gradients one call computes: each alone, or each subset; those of a joint op are added
+ * where all are wanted, once all of them, once every other. */
 static void add_backward(pass_list *list, const case_call *t, unsigned with_gradient)
 {
     enum { ALTERNATE = 0x55 };
@@ -71,6 +68,7 @@ static void add_backward(pass_list *list, const case_call *t, unsigned with_grad
         bool alone = (want & (want - 1)) == 0;
         if (want & ~with_gradient || (!joint && !alone)) continue;
         add_pass(list, (pass){ .what = "gradient", .direction = EBB_BACKWARD, .want = want });
+        if (joint && want != with_gradient) continue;
         add_pass(list, (pass){ .what = "added gradient", .direction = EBB_BACKWARD, .want = want, .accumulate = want });
         if (!alone) add_pass(list, (pass){ .what = "partly added gradient", .direction = EBB_BACKWARD, .want = want,
                                            .accumulate = want & ALTERNATE });
@@ -376,7 +374,7 @@ static bool make(checker *k, const ebb_op *op, const ebb_op_case *c, ebb_dtype d
 bool cuda_case_check(cuda_case_run *run, const ebb_op *op, const ebb_op_case *c, ebb_dtype dtype)
 {
     checker k = { .run = run };
-    bool taken = cuda_row(op) && make(&k, op, c, dtype);
+    bool taken = make(&k, op, c, dtype);
     if (taken) {
         pass_list list = list_passes(&k.t);
         for (int i = 0; i < list.n; i++) check_pass(&k, &list.at[i], i == 0);
