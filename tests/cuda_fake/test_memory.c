@@ -114,7 +114,7 @@ Test(memory, pages_go_after_the_work_that_uses_them)
             fake_put(&d, range, "ab", 2);
             plugin_ok(d.table->copy(d.self, NULL, range + PAGE, range, 2, EBB__ON_DEVICE));
             cr_assert(m->remap(m->self, range + PAGE, range + 3 * PAGE, PAGE));
-            plugin_ok(d.table->copy(d.self, NULL, range + 3 * PAGE + 2, range + 3 * PAGE, 2, EBB__ON_DEVICE));
+            plugin_ok(d.table->copy(d.self, NULL, range + 3 * PAGE + 2, range, 2, EBB__ON_DEVICE));
             m->decommit(m->self, range, PAGE);
             fake_get(&d, back, range + 3 * PAGE + 2, 2);
             cr_assert(memcmp(back, "ab", 2) == 0);
