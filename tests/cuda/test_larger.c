@@ -49,7 +49,6 @@ static const ebb_op_case binary_cases[] = {
     {"strided rows and a row", 2, {STRIDED(3, {8, 16, 24}), POSITIVE(1, {24})}, NULL, 0, EBB_OK},
 };
 Test(cuda_larger, add) { check_cases("add", binary_cases, COUNT(binary_cases)); }
-Test(cuda_larger, sub) { check_cases("sub", binary_cases, COUNT(binary_cases)); }
 Test(cuda_larger, mul) { check_cases("mul", binary_cases, COUNT(binary_cases)); }
 Test(cuda_larger, div) { check_cases("div", binary_cases, COUNT(binary_cases)); }
 
