@@ -165,8 +165,8 @@ static ebb_status backward(side *s, int n_outs, ebb_context *ctx, ebb_context *c
     for (int j = 0; j < n_outs; j++) {
         ebb_tensor *y = s->outs[j];
         if (!ebb_requires_grad(y)) continue;
-        TRY(make(&s->douts[j], ctx, cpu, ebb_tensor_dtype(y), ebb_tensor_ndim(y), ebb_tensor_dims(y), EBB_CASE_NORMAL, 0,
-                 (uint64_t)j + 91));
+        TRY(make(&s->douts[j], ctx, cpu, ebb_tensor_dtype(y), ebb_tensor_ndim(y), ebb_tensor_dims(y), EBB_CASE_NORMAL,
+                 0, (uint64_t)j + 91));
         roots[n] = y;
         grads[n++] = s->douts[j];
     }

@@ -79,7 +79,8 @@ static void check(what job, const window *w, ebb_dtype dtype, double value)
         if (job == FILL) continue;
         memcpy(data, before, (size_t)MOST_ELEMS * ebb_dtype_bytes(dtype));
         ebb_arg back = arg_of(w, dtype, data, true), window_from = arg_of(w, dtype, source, false);
-        check_ok(job == COPY ? ebb__cuda_arg_copy(cuda, &back, &window_from) : ebb__cuda_arg_add(cuda, &back, &window_from));
+        if (job == COPY) check_ok(ebb__cuda_arg_copy(cuda, &back, &window_from));
+        if (job == ADD) check_ok(ebb__cuda_arg_add(cuda, &back, &window_from));
         window plain = *w;
         memcpy(plain.strides, back.strides, sizeof plain.strides);
         check_window(&plain, dtype, data, before, &window_from, 0, job == ADD);

@@ -70,7 +70,7 @@ static void check_near(const tensor *got, const tensor *want, const char *what)
         for (int part = 0; part < 4; part++)
             for (int64_t k = 0; k < want[i].n; k++) {
                 double a = get(&got[i], part, k), b = get(&want[i], part, k);
-                cr_assert(fabs(a - b) <= tolerance * (1 + fabs(b)), "%s: tensor %d part %d element %lld: %.9g, not %.9g",
+                cr_assert(fabs(a - b) <= tolerance * (1 + fabs(b)), "%s: tensor %d part %d, %lld: %.9g, not %.9g",
                           what, i, part, (long long)k, a, b);
             }
     }
