@@ -182,7 +182,7 @@ add_rows(T *dtable, const T *dy, const int64_t *places, const int64_t *begins, c
         turn.first += (int64_t)blockIdx.y * STRIP * strip::N;
         R sum[strip::N] = {};
 #pragma unroll 4
-        for (int64_t at = begins[row] + warp; at < end; at += SHARERS) {
+        for (int64_t at = begins[row] + warp; at < end && turn.more(); at += SHARERS) {
             R v[strip::N];
             ebb__take(turn, dy + places[at] * cols, R(0), v);
 #pragma unroll
