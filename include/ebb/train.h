@@ -57,7 +57,7 @@ typedef struct ebb_train_options {
 } ebb_train_options;
 
 typedef struct ebb_train_result {
-    char device[32];
+    char device[64];
     int threads;
     int64_t steps, parameters;
     int64_t micro_batch_items; /* tokens or samples of a whole micro-batch */

@@ -49,11 +49,11 @@ static void let_go(ebb__pack *p)
     ebb__storage_release(storage);
 }
 
-/* A copy under way is waited for: afterwards nothing but the compute side touches its bytes. */
+/* A copy under way is joined: what is computed afterwards finds it done. */
 static void finish_copy(ebb__pack *p)
 {
     if (p->state != EBB__PACK_LEAVING && p->state != EBB__PACK_COMING) return;
-    ebb__host_wait(p);
+    ebb__host_join(p);
     if (p->ctx->leaving == p) p->ctx->leaving = NULL;
     if (p->ctx->coming == p) p->ctx->coming = NULL;
 }

@@ -5,7 +5,13 @@
  * stream and is asynchronous; stream 0 (NULL here) is the compute stream.  Kernels never allocate.
  *
  * Memory: the library's pool takes segments from `provider` and cuts them; the plugin only keeps what
- * it was lent by lend(). */
+ * it was lent by lend().  The pool gives a block again at once: what used it before and what uses it
+ * next are both in the compute stream.  So free, decommit and remap of the provider, and free of
+ * `pinned`, first wait for the device's work.  While a capture runs the library calls none of these, nor
+ * anything that waits.
+ *
+ * Thread: kernels and the work below them come from one thread at a time, which may be another one each
+ * time (and one that has not called before).  Providers, streams and tickets: from any, concurrently. */
 #ifndef EBB_DEVICE_ACCEL_H
 #define EBB_DEVICE_ACCEL_H
 
@@ -76,8 +82,9 @@ typedef struct ebb__accel {
     ebb_status (*open)(void **self, const ebb__accel_host *host, int ordinal);
     void (*close)(void *self); /* waits for all work */
     void (*facts)(void *self, ebb__accel_facts *out);
-    /* Memory from the pool that stays lent until close(): library workspaces, a word that says which
-     * kernel found bad data, partial sums.  256-byte aligned, as many bytes as facts say. */
+    /* Memory from the pool: library workspaces, a word that says which kernel found bad data, partial
+     * sums.  512-byte aligned, as many bytes as facts say; its contents are garbage.  NULL takes it back:
+     * all work is done, and nothing but close() follows. */
     ebb_status (*lend)(void *self, void *memory);
 
     ebb__provider (*provider)(void *self); /* device memory; expandable where the device can */
@@ -93,7 +100,9 @@ typedef struct ebb__accel {
     ebb_status (*stream_wait)(void *self, ebb__accel_stream *stream, ebb__accel_stream *other, uint64_t ticket);
     ebb_status (*host_call)(void *self, ebb__accel_stream *stream, void (*work)(void *arg), void *arg);
 
-    /* ---- bytes ---- */
+    /* ---- bytes ----
+     * Host memory of `pinned` is read or written when the stream comes to it.  Other host memory is read
+     * before copy() returns (TO_DEVICE), and written by the time the stream has done it (FROM_DEVICE). */
     ebb_status (*copy)(void *self, ebb__accel_stream *stream, void *to, const void *from, size_t bytes,
                        ebb__accel_copy_kind kind);
     /* Waits for the compute stream; EINVAL where a kernel found bad data (a label out of range), naming
@@ -120,7 +129,9 @@ typedef struct ebb__accel {
     void (*graph_free)(void *self, ebb__accel_graph *graph);
 } ebb__accel;
 
-/* The plugin's entry; NULL: the ABI is another. */
+/* The plugin's entry.  `abi` is the library's.  A plugin of another one gives its table nevertheless: the
+ * library looks at its first field, which stays where it is in every ABI, and refuses it by both numbers.
+ * NULL: it cannot. */
 typedef const ebb__accel *ebb__accel_entry(int abi);
 #define EBB__ACCEL_ENTRY "ebb_accel_plugin"
 

@@ -26,6 +26,8 @@ struct ebb_context {
     ebb__pool *pool;
     int checks;
     bool offset_plan;           /* the allocator options ask for one; made by the training loop */
+    ebb__block *lent;           /* what the accelerator's plugin was lent; NULL: nothing */
+    struct ebb__accel_ops *accel_ops; /* ops/accel_ops.c: an accelerator's kernels by op; made at the first call */
 
     uint64_t seed, rng_offset;
 
