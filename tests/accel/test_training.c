@@ -248,7 +248,7 @@ Test(accel_training, memory_that_runs_out_anywhere_ends_the_run_cleanly, .timeou
     ebb_train_options o = train_options(THREADS);
     o.device = "cuda";
     uint64_t n = 1;
-    for (;; n += n < 600 ? 1 : 7) {
+    for (;; n += n < 120 ? 1 : 7) {
         stub_install((stub_options){ .seed = n });
         ebb_fault_arm(n);
         ebb_status st = ebb_train(&result, config, &o);
