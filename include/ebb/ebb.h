@@ -6,6 +6,7 @@
 #include <ebb/checkpoint.h>
 #include <ebb/context.h>
 #include <ebb/data.h>
+#include <ebb/device.h>
 #include <ebb/memory.h>
 #include <ebb/nn.h>
 #include <ebb/op.h>

@@ -129,14 +129,19 @@ static ebb_status facts_of(ebb__accel_facts *out, const ebb__accel_kind *kind, i
     return st;
 }
 
+static const char *dry_which(const parsed *p) { return p->which ? p->which : p->kind->profile; }
+
+static ebb_status dry_facts(ebb__accel_facts *out, const parsed *p)
+{
+    int ordinal = ordinal_of(dry_which(p));
+    return ordinal >= 0 ? facts_of(out, p->kind, ordinal) : ebb__profile_find(out, p->kind->name, dry_which(p));
+}
+
 static ebb_status open_dry(ebb__device *device, const parsed *p)
 {
     ebb__accelerator *accel = device->accel;
-    const char *which = p->which ? p->which : p->kind->profile;
-    int ordinal = ordinal_of(which);
-    snprintf(accel->name, sizeof accel->name, "dry:%s:%s", p->kind->name, which);
-    EBB__TRY(ordinal >= 0 ? facts_of(&accel->facts, p->kind, ordinal)
-                          : ebb__profile_find(&accel->facts, p->kind->name, which));
+    snprintf(accel->name, sizeof accel->name, "dry:%s:%s", p->kind->name, dry_which(p));
+    EBB__TRY(dry_facts(&accel->facts, p));
     return ebb__dry_provider_new(&device->provider);
 }
 
@@ -160,6 +165,14 @@ static ebb_status open_accelerator(ebb__device *device, const parsed *p)
     if (!device->accel) return EBB_ENOMEM;
     device->name = device->accel->name;
     return device->dry ? open_dry(device, p) : open_real(device, p);
+}
+
+ebb_status ebb__device_facts(ebb__accel_facts *out, const char *name)
+{
+    parsed p = parse(name);
+    if (!p.kind || p.kind == &cpu_kind) return unknown(name);
+    if (p.dry) return dry_facts(out, &p);
+    return facts_of(out, p.kind, p.which ? ordinal_of(p.which) : 0);
 }
 
 /* ---- opening and closing -------------------------------------------------------------------- */

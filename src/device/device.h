@@ -49,6 +49,8 @@ typedef struct ebb__device {
  * Errors: EDEVICE (unknown; there is none, and why), EINVAL, EIO, EFORMAT, ENOMEM. */
 EBB_NODISCARD ebb_status ebb__device_open(ebb__device *out, const char *name, int threads);
 void ebb__device_close(ebb__device *device);
+/* Facts of an accelerator, or of a dry one, by its name.  Errors: as open. */
+EBB_NODISCARD ebb_status ebb__device_facts(ebb__accel_facts *out, const char *name);
 /* The dry form of the device of that name; a dry one is its own.  NULL: of the cpu. */
 void ebb__device_dry_name(char out[EBB__DEVICE_NAME_BYTES], const char *name);
 

@@ -41,7 +41,6 @@ static ebb_status read_keys(ebb__accel_facts *out, const cJSON *root, const char
                                .capacity_bytes = k.capacity_bytes, .lent_bytes = k.lent_bytes,
                                .page_bytes = k.page_bytes };
     memcpy(out->name, k.name, sizeof out->name);
-    snprintf(out->libraries, sizeof out->libraries, "none: dry");
     return EBB_OK;
 }
 

@@ -2,11 +2,13 @@
  * the op's address. */
 #include "ops/accel_ops.h"
 
+#include <ebb/device.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
 #include "core/site.h"
+#include "device/plugin.h"
 
 typedef struct row {
     const ebb_op *op;
@@ -53,6 +55,20 @@ static ebb_status find(const row **out, const ebb_call *call)
     if (!ctx->accel_ops) EBB__TRY(make_rows(ctx));
     row key = { .op = call->op };
     *out = bsearch(&key, ctx->accel_ops->rows, (size_t)ctx->accel_ops->n, sizeof key, by_op);
+    return EBB_OK;
+}
+
+ebb_status ebb_device_has_op(bool *has, const char *kind, const ebb_op *op, int pass)
+{
+    bool nothing = pass == EBB_FORWARD ? op->flags & EBB_OP_VIEW : op->flags & EBB_OP_NO_GRAD;
+    const ebb__accel *table = NULL;
+    *has = nothing || (pass == EBB_FORWARD ? op->cpu.forward : op->cpu.backward) != NULL;
+    if (strcmp(kind, "cpu") == 0) return EBB_OK;
+    for (int k = 0; ebb__accel_kind_at(k) && !table; k++)
+        if (strcmp(ebb__accel_kind_at(k)->name, kind) == 0) EBB__TRY(ebb__accel_load(&table, ebb__accel_kind_at(k)));
+    if (!table) return ebb_fail(EBB_EDEVICE, "no kind of device is named \"%.60s\"", kind);
+    const ebb__accel_op *kernels = find_named(table, op->name);
+    *has = nothing || (kernels && (pass == EBB_FORWARD ? kernels->forward : kernels->backward));
     return EBB_OK;
 }
 

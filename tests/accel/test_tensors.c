@@ -170,6 +170,50 @@ Test(accel_tensor, a_users_stream_copies_what_was_there)
     }
 }
 
+/* ---- gradients and support ------------------------------------------------------------------- */
+
+static void take_result(void *user, const ebb_gradcheck_result *r)
+{
+    ++*(int *)user;
+    cr_assert(r->passed, "%s, %s: %s", r->op, r->op_case, r->message);
+}
+
+Test(accel_tensor, gradients_are_checked_on_the_device)
+{
+    static const char *const names[] = { "gelu", "linear", "cross_entropy", "embedding", "narrow" };
+    for (int i = 0; i < 5; i++) {
+        int n = 0;
+        stub_with_seed((uint64_t)i);
+        check_ok(ebb_gradcheck(ebb_op_find(names[i]), "cuda", 1, take_result, &n));
+        cr_assert(n > 0 && stub_counts_get().kernels > 0 && stub_counts_get().device_bytes == 0);
+    }
+    check_fails(ebb_gradcheck(ebb_op_find("gelu"), "dry:cuda", 1, take_result, NULL), EBB_EUNSUPPORTED);
+    check_no_live_blocks();
+}
+
+Test(accel_tensor, devices_and_their_ops_are_listed)
+{
+    ebb_device_info d;
+    bool has, found = false;
+    stub_install((stub_options){ .seed = 1, .without = "gelu" });
+    cr_assert(ebb_device_info_get(&d, 0) && strcmp(d.name, "cpu") == 0 && d.available);
+    cr_assert(ebb_device_info_get(&d, 1) && strcmp(d.name, "cuda:0") == 0 && d.available);
+    cr_assert(d.memory_bytes == (size_t)256 << 20 && support_contains(d.description, "stub"));
+    for (int i = 2; ebb_device_info_get(&d, i); i++) found |= strcmp(d.name, "dry:cuda:h100-80gb") == 0;
+    cr_assert(found);
+    check_ok(ebb_device_has_op(&has, "cuda", ebb_op_find("gelu"), EBB_FORWARD));
+    cr_assert(!has);
+    check_ok(ebb_device_has_op(&has, "cuda", ebb_op_find("linear"), EBB_BACKWARD));
+    cr_assert(has);
+    check_ok(ebb_device_has_op(&has, "cuda", ebb_op_find("permute"), EBB_FORWARD));
+    cr_assert(has);
+    check_fails(ebb_device_has_op(&has, "npu", ebb_op_find("gelu"), EBB_FORWARD), EBB_EDEVICE);
+    stub_install((stub_options){ .no_driver = true });
+    cr_assert(ebb_device_info_get(&d, 1) && strcmp(d.name, "cuda") == 0 && !d.available);
+    cr_assert(support_contains(d.reason, "no driver"));
+    check_no_live_blocks();
+}
+
 /* ---- what cannot be ------------------------------------------------------------------------- */
 
 Test(accel_tensor, bad_data_is_told_where_the_device_is_waited_for)
