@@ -3,6 +3,7 @@
 #define EBB_EBB_H
 
 #include <ebb/autograd.h>
+#include <ebb/capture.h>
 #include <ebb/checkpoint.h>
 #include <ebb/context.h>
 #include <ebb/data.h>

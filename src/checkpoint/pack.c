@@ -3,6 +3,7 @@
 
 #include "core/assert.h"
 #include "core/mem.h"
+#include "core/site.h"
 #include "tensor/upward.h"
 
 static bool is_offload(const ebb__pack *p) { return p->packer == &ebb__offload; }
@@ -80,6 +81,7 @@ ebb_status ebb__pack_reserve(ebb__pack **out, ebb_context *ctx, const ebb_packer
     ebb_arg row = as_row(&shape, NULL);
     size_t packed = bytes;
     *out = NULL;
+    EBB__TRY(ebb__device_not_capturing(&ctx->device, packer->name));
     if (packer->packed_bytes) packed = packer->packed_bytes(packer->user, &row);
     if (bytes == 0 || packed == SIZE_MAX) return EBB_OK;
     ebb__pack *p = ebb__calloc(1, sizeof *p);

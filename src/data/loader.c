@@ -360,6 +360,7 @@ ebb_status ebb_loader_next(ebb_loader *loader, ebb_tensor **inputs, ebb_tensor *
 {
     ebb_loader *l = loader;
     *n_items = *n_targets = 0;
+    EBB__TRY(ebb__device_not_capturing(&l->ctx->device, "loader"));
     pthread_mutex_lock(&l->lock);
     give_back(l);
     ebb_status made = make_again(l);

@@ -209,6 +209,12 @@ void ebb__device_close(ebb__device *device)
 
 /* ---- bytes ---------------------------------------------------------------------------------- */
 
+ebb_status ebb__device_not_capturing(const ebb__device *device, const char *what)
+{
+    if (!device->capturing) return EBB_OK;
+    return ebb_fail(EBB_ESTATE, "%s: not while a graph is captured; end the capture first", what);
+}
+
 ebb_status ebb__device_copy(const ebb__device *device, void *to, const void *from, size_t bytes,
                             ebb__accel_copy_kind kind)
 {
@@ -218,6 +224,7 @@ ebb_status ebb__device_copy(const ebb__device *device, void *to, const void *fro
         memcpy(to, from, bytes);
         return EBB_OK;
     }
+    EBB__TRY(ebb__device_not_capturing(device, "values of tensors"));
     EBB__TRY(accel->table->copy(accel->self, NULL, to, from, bytes, kind));
     return kind == EBB__FROM_DEVICE ? ebb__device_synchronize(device) : EBB_OK;
 }
@@ -225,6 +232,7 @@ ebb_status ebb__device_copy(const ebb__device *device, void *to, const void *fro
 ebb_status ebb__device_synchronize(const ebb__device *device)
 {
     if (device->dry || !device->accel) return EBB_OK;
+    EBB__TRY(ebb__device_not_capturing(device, "waiting for the device"));
     EBB__TRY(device->accel->table->synchronize(device->accel->self));
     return ebb__streams_error(device->streams);
 }

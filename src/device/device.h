@@ -41,6 +41,7 @@ typedef struct ebb__device {
     int n_threads;         /* what a real run would use, also when dry */
     ebb__provider provider;
     ebb__streams *streams;
+    bool capturing;        /* work becomes a graph; nothing may wait */
     ebb__accelerator *accel; /* kernels are an accelerator's, dry or not; NULL: the cpu's */
 } ebb__device;
 
@@ -62,6 +63,8 @@ static inline bool ebb__device_is_host(const ebb__device *device) { return !devi
  * Errors: EDEVICE, and those of synchronize. */
 EBB_NODISCARD ebb_status ebb__device_copy(const ebb__device *device, void *to, const void *from, size_t bytes,
                                           ebb__accel_copy_kind kind);
+/* ESTATE, naming `what`, while work is captured. */
+EBB_NODISCARD ebb_status ebb__device_not_capturing(const ebb__device *device, const char *what);
 /* Waits until all is computed.  Errors: what an accelerator's kernels and copies found since the last time. */
 EBB_NODISCARD ebb_status ebb__device_synchronize(const ebb__device *device);
 

@@ -106,6 +106,7 @@ ebb_status ebb_optim_clip(ebb_optim *optim, double max_norm, double *norm)
     double sum = 0;
     if (isnan(max_norm)) return ebb_fail(EBB_EINVAL, "optim_clip: max_norm is NaN");
     EBB__TRY(ebb__optim_gradients_ready(optim, "optim_clip"));
+    EBB__TRY(ebb__device_not_capturing(&optim->ctx->device, "optim_clip"));
     EBB__TRY(sum_squares(optim, &sum));
     double found = sqrt(sum);
     double factor = max_norm > 0 ? max_norm / (found + 1e-6) : 1;
