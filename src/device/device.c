@@ -159,12 +159,22 @@ static ebb_status open_real(ebb__device *device, const parsed *p)
     return ebb__threads_new(&device->threads, device->n_threads);
 }
 
+/* The pool maps pages of one size on every device, so that layouts are predictable. */
+static void check_pages(ebb__device *device)
+{
+    enum { POOL_PAGE = 2 << 20 };
+    size_t page = device->accel->facts.page_bytes;
+    if (page && POOL_PAGE % page) device->provider.reserve = NULL; /* cannot */
+}
+
 static ebb_status open_accelerator(ebb__device *device, const parsed *p)
 {
     device->accel = ebb__calloc(1, sizeof *device->accel);
     if (!device->accel) return EBB_ENOMEM;
     device->name = device->accel->name;
-    return device->dry ? open_dry(device, p) : open_real(device, p);
+    ebb_status st = device->dry ? open_dry(device, p) : open_real(device, p);
+    if (st == EBB_OK) check_pages(device);
+    return st;
 }
 
 ebb_status ebb__device_facts(ebb__accel_facts *out, const char *name)
