@@ -86,6 +86,33 @@ static ebb_status open_cpu(ebb__device *device)
 
 /* ---- accelerators --------------------------------------------------------------------------- */
 
+/* What devices of this machine are: dry runs ask for it many times, and opening one takes a while, so the
+ * facts of the last that was opened are kept. */
+static struct {
+    pthread_mutex_t lock;
+    const ebb__accel *table; /* NULL: none yet */
+    int ordinal;
+    ebb__accel_facts facts;
+} last = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void remember(const ebb__accelerator *accel, int ordinal)
+{
+    pthread_mutex_lock(&last.lock);
+    last.table = accel->table;
+    last.ordinal = ordinal;
+    last.facts = accel->facts;
+    pthread_mutex_unlock(&last.lock);
+}
+
+static bool is_remembered(ebb__accel_facts *out, const ebb__accel *table, int ordinal)
+{
+    pthread_mutex_lock(&last.lock);
+    bool found = last.table == table && last.ordinal == ordinal;
+    if (found) *out = last.facts;
+    pthread_mutex_unlock(&last.lock);
+    return found;
+}
+
 static ebb_status open_table(ebb__accelerator *accel, const ebb__accel_kind *kind, int ordinal)
 {
     const ebb__accel *table = NULL;
@@ -97,36 +124,21 @@ static ebb_status open_table(ebb__accelerator *accel, const ebb__accel_kind *kin
     EBB__TRY(table->open(&accel->self, ebb__accel_host_table(), ordinal));
     accel->table = table;
     table->facts(accel->self, &accel->facts);
+    remember(accel, ordinal);
     return EBB_OK;
 }
 
-/* What a device of this machine is, without keeping it open.  Planning asks for it many times, and opening
- * takes a while: what was seen once is kept. */
+/* Without keeping it open. */
 static ebb_status facts_of(ebb__accel_facts *out, const ebb__accel_kind *kind, int ordinal)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static struct {
-        const ebb__accel *table;
-        int ordinal;
-        ebb__accel_facts facts;
-    } seen; /* the last one */
     const ebb__accel *table = NULL;
+    ebb__accelerator accel = { .table = NULL };
     EBB__TRY(ebb__accel_load(&table, kind));
-    pthread_mutex_lock(&lock);
-    ebb_status st = EBB_OK;
-    if (seen.table != table || seen.ordinal != ordinal) {
-        ebb__accelerator accel = { .table = NULL };
-        st = open_table(&accel, kind, ordinal);
-        if (st == EBB_OK) {
-            seen.table = table;
-            seen.ordinal = ordinal;
-            seen.facts = accel.facts;
-            table->close(accel.self);
-        }
-    }
-    *out = seen.facts;
-    pthread_mutex_unlock(&lock);
-    return st;
+    if (is_remembered(out, table, ordinal)) return EBB_OK;
+    EBB__TRY(open_table(&accel, kind, ordinal));
+    *out = accel.facts;
+    table->close(accel.self);
+    return EBB_OK;
 }
 
 static const char *dry_which(const parsed *p) { return p->which ? p->which : p->kind->profile; }
@@ -182,7 +194,8 @@ ebb_status ebb__device_facts(ebb__accel_facts *out, const char *name)
     parsed p = parse(name);
     if (!p.kind || p.kind == &cpu_kind) return unknown(name);
     if (p.dry) return dry_facts(out, &p);
-    return facts_of(out, p.kind, p.which ? ordinal_of(p.which) : 0);
+    int ordinal = p.which ? ordinal_of(p.which) : 0;
+    return ordinal >= 0 ? facts_of(out, p.kind, ordinal) : unknown(name);
 }
 
 /* ---- opening and closing -------------------------------------------------------------------- */

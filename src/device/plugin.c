@@ -67,14 +67,9 @@ static bool find_near_library(char path[PATH_BYTES], const char *name)
     return find_beside(path, program, "", name) || find_beside(path, program, "/../lib", name);
 }
 
-static ebb_status find(char path[PATH_BYTES], bool *named, const ebb__accel_kind *kind)
+/* `said`: a folder, or NULL. */
+static ebb_status find(char path[PATH_BYTES], const char *said, const ebb__accel_kind *kind)
 {
-    const char *said = getenv("EBB_PLUGIN_PATH");
-    *named = said && is_file(said);
-    if (*named) {
-        int n = snprintf(path, PATH_BYTES, "%s", said);
-        return n < PATH_BYTES ? EBB_OK : ebb_fail(EBB_EDEVICE, "device %s: EBB_PLUGIN_PATH is too long", kind->name);
-    }
     if (said && *said) {
         int n = snprintf(path, PATH_BYTES, "%s/libebb_%s.so", said, kind->name);
         if (n < PATH_BYTES && is_file(path)) return EBB_OK;
@@ -108,13 +103,8 @@ static ebb_status check_table(const ebb__accel *table, const ebb__accel_kind *ki
     return EBB_OK;
 }
 
-static ebb_status load(const ebb__accel **out, const ebb__accel_kind *kind)
+static ebb_status load_file(const ebb__accel **out, const ebb__accel_kind *kind, const char *path)
 {
-    char path[PATH_BYTES];
-    bool named;
-    const char *said = getenv("EBB_PLUGIN_PATH");
-    if (!said || !is_file(said)) EBB__TRY(probe_driver(kind));
-    EBB__TRY(find(path, &named, kind));
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* for good: such libraries do not unload cleanly */
     if (!library) return ebb_fail(EBB_EDEVICE, "device %s: %s", kind->name, dlerror());
     ebb__accel_entry *entry;
@@ -126,6 +116,16 @@ static ebb_status load(const ebb__accel **out, const ebb__accel_kind *kind)
     EBB__TRY(check_table(table, kind, path));
     *out = table;
     return EBB_OK;
+}
+
+static ebb_status load(const ebb__accel **out, const ebb__accel_kind *kind)
+{
+    char path[PATH_BYTES];
+    const char *said = getenv("EBB_PLUGIN_PATH");
+    if (said && is_file(said)) return load_file(out, kind, said);
+    EBB__TRY(probe_driver(kind));
+    EBB__TRY(find(path, said, kind));
+    return load_file(out, kind, path);
 }
 
 ebb_status ebb__accel_load(const ebb__accel **out, const ebb__accel_kind *kind)
