@@ -38,7 +38,8 @@ EBB_API char *ebb_plan_print(const ebb_plan *plan);
 /* The file that memory.checkpoint "plan:FILE" reads.  Errors: EIO, ENOMEM. */
 EBB_API EBB_NODISCARD ebb_status ebb_plan_save(const ebb_plan *plan, const char *path);
 
-/* The largest train.batch whose peak of reserved bytes is at most `limit_bytes`. */
+/* The largest train.batch whose peak of reserved bytes is at most `limit_bytes`; 0: options->device's memory,
+ * where that is an accelerator, dry or not. */
 typedef struct ebb_max_batch_result {
     int64_t batch; /* 0: not even one */
     size_t peak_reserved_bytes, next_batch_peak_reserved_bytes;

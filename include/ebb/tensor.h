@@ -52,7 +52,8 @@ EBB_API bool ebb_tensor_is_contiguous(const ebb_tensor *t);
 EBB_API ebb_storage *ebb_tensor_storage(const ebb_tensor *t);   /* borrowed */
 EBB_API size_t ebb_storage_bytes(const ebb_storage *s);         /* requested; rounding not included */
 EBB_API uint32_t ebb_storage_version(const ebb_storage *s);     /* grows with each change in place */
-/* Borrowed pointer to element 0; NULL on a dry device.  Writing through it does not bump the
+/* Borrowed pointer to element 0; NULL on a dry device.  On an accelerator it is an address of the device's,
+ * which host code must not touch: ebb_read() and ebb_write() copy.  Writing through it does not bump the
  * version: use ebb_copy_into() or ebb_write(). */
 EBB_API void *ebb_tensor_data(const ebb_tensor *t);
 EBB_API const char *ebb_tensor_name(const ebb_tensor *t);       /* "" when it has none */

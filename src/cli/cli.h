@@ -24,7 +24,7 @@ typedef struct cli_args {
     int n_sets;
     const char *device;
     int64_t threads;
-    bool json, quiet, help, saved, check_recompute, frontier, allocated, calibrate;
+    bool json, quiet, help, saved, check_recompute, frontier, allocated, calibrate, ops;
     /* options of some commands; NULL or 0 where not given */
     const char *out, *resume, *vary, *weights, *batch, *html, *snapshot, *perfetto, *against;
     const char *prompt, *temperature, *seed, *budget, *write, *limit;
