@@ -17,6 +17,7 @@ typedef enum ebb_saver {
     EBB_SAVER_KEEP,
     EBB_SAVER_RECOMPUTE,
     EBB_SAVER_OFFLOAD, /* in host memory; copied beside the computation, and back before it is needed */
+    /* The others are the cpu's: EUNSUPPORTED on accelerators. */
     EBB_SAVER_BF16,    /* f32, f64: rounded to bf16; relative error at most 2^-8; others are kept */
     EBB_SAVER_INT8,    /* f32, f64: 8 bits per value and a scale per block of 64; error at most 1/253 of
                           the block's largest magnitude; a block with a value that is not finite

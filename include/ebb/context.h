@@ -7,10 +7,12 @@
 
 typedef struct ebb_context_options {
     size_t struct_bytes;      /* sizeof(ebb_context_options), so that it can grow */
-    const char *device;       /* "cpu" (NULL means this) or "dry:cpu" */
+    const char *device;       /* "cpu" (NULL means this), "cuda" or "cuda:1"; "dry:cpu", "dry:cuda" or
+                                 "dry:cuda:PROFILE", a name or a FILE.json (see devices/) */
     int threads;              /* compute threads; 0: all cores of the affinity mask */
     uint64_t seed;            /* of the context's generator */
-    size_t memory_limit_bytes; /* of reserved bytes in the pool; 0: none */
+    size_t memory_limit_bytes; /* of reserved bytes in the pool; 0: none, but on an accelerator all of its
+                                 memory; SIZE_MAX: none */
     size_t host_limit_bytes;  /* of reserved bytes for offloaded tensors; 0: none */
     bool check_recompute;     /* what a segment makes again must have the bytes of the first run:
                                  ESTATE where it has not */
@@ -27,12 +29,13 @@ typedef struct ebb_context_options {
 EBB_BEGIN_DECLS
 
 /* Owner: *out is the caller's; free it with ebb_context_free() after all of its tensors.
- * `options` may be NULL.  Errors: EINVAL (a key or value of allocator), EDEVICE (unknown device; says which there are), ENOMEM. */
+ * `options` may be NULL.  Errors: EINVAL (a key or value of allocator), EDEVICE (unknown device, or none of that kind here; says why),
+ * ENOMEM. */
 EBB_API EBB_NODISCARD ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options);
 /* NULL is a no-op.  Tensors still alive keep the context's memory until the last one is dropped. */
 EBB_API void ebb_context_free(ebb_context *ctx);
 
-EBB_API const char *ebb_context_device(const ebb_context *ctx); /* "cpu", "dry:cpu" */
+EBB_API const char *ebb_context_device(const ebb_context *ctx); /* "cpu", "cuda:0", "dry:cuda:h100-80gb" */
 EBB_API bool ebb_context_is_dry(const ebb_context *ctx);
 EBB_API int ebb_context_threads(const ebb_context *ctx);
 

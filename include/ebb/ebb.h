@@ -3,9 +3,11 @@
 #define EBB_EBB_H
 
 #include <ebb/autograd.h>
+#include <ebb/capture.h>
 #include <ebb/checkpoint.h>
 #include <ebb/context.h>
 #include <ebb/data.h>
+#include <ebb/device.h>
 #include <ebb/frontier.h>
 #include <ebb/leak.h>
 #include <ebb/memory.h>

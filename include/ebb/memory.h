@@ -46,6 +46,7 @@ EBB_API bool ebb_memory_is_exact(const ebb_context *ctx);
 /* Sets every .allocated and .freed and the counts of num_* to 0. */
 EBB_API void ebb_memory_reset_accumulated(ebb_context *ctx);
 /* Returns whole free segments and pages to the system; waits for streams that work with freed blocks. */
+/* Nothing while a graph is captured. */
 EBB_API void ebb_memory_empty_cache(ebb_context *ctx);
 /* Says what a tensor's bytes are for.  A storage that is saved or temporary needs no call. */
 EBB_API void ebb_tensor_set_category(ebb_tensor *t, ebb_category category);

@@ -121,6 +121,9 @@ struct ebb_op {
     ebb_status (*infer)(ebb_call *call);
     void (*cost)(const ebb_call *call, ebb_cost *cost);
     ebb_kernel cpu;
+    /* Bytes of scratch of the op's kernels on CUDA, which are in the plugin; here so that dry runs know
+     * it without one.  NULL: none. */
+    size_t (*cuda_workspace)(const ebb_call *call, int pass);
     const ebb_op_case *cases;
     int n_cases;
 };

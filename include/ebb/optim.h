@@ -40,9 +40,9 @@ EBB_API EBB_NODISCARD ebb_status ebb_optim_step(ebb_optim *optim, double lr);
  * begin counts the step and fixes its numbers, ebb_optim_step_one() updates one parameter (one that is
  * not listed, or has no gradient, is left alone).  Weights are those of ebb_optim_step(), bit for bit.
  * A backward that fails after its first update cannot be undone or done again: some parameters are of
- * the new step, the others of the old one.  Errors of begin: as above. */
+ * the new step, the others of the old one.  Errors of begin: as above; of one: an accelerator's. */
 EBB_API EBB_NODISCARD ebb_status ebb_optim_step_begin(ebb_optim *optim, double lr);
-EBB_API void ebb_optim_step_one(ebb_optim *optim, ebb_tensor *param);
+EBB_API EBB_NODISCARD ebb_status ebb_optim_step_one(ebb_optim *optim, ebb_tensor *param);
 EBB_API void ebb_optim_drop_grads(ebb_optim *optim);
 EBB_API int64_t ebb_optim_steps(const ebb_optim *optim);
 /* Global L2 norm over all gradients (each parameter once); scales them down to max_norm where it is

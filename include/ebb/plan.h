@@ -45,7 +45,8 @@ EBB_API EBB_NODISCARD ebb_status ebb_plan_save(const ebb_plan *plan, const char 
 EBB_API EBB_NODISCARD ebb_status ebb_plan_price(ebb_plan_info *out, const ebb_config *config, const ebb_config *than,
                                                 const ebb_train_options *options);
 
-/* The largest train.batch whose peak of reserved bytes is at most `limit_bytes`. */
+/* The largest train.batch whose peak of reserved bytes is at most `limit_bytes`; 0: options->device's memory,
+ * where that is an accelerator, dry or not. */
 typedef struct ebb_max_batch_result {
     int64_t batch; /* 0: not even one */
     size_t peak_reserved_bytes, next_batch_peak_reserved_bytes;

@@ -61,7 +61,8 @@ EBB_API uint32_t ebb_storage_version(const ebb_storage *s);     /* grows with ea
 EBB_API uint64_t ebb_storage_id(const ebb_storage *s);
 /* The storage of that id where it is still alive, else NULL.  Borrowed. */
 EBB_API const ebb_storage *ebb_storage_find(const ebb_context *ctx, uint64_t id);
-/* Borrowed pointer to element 0; NULL on a dry device.  Writing through it does not bump the
+/* Borrowed pointer to element 0; NULL on a dry device.  On an accelerator it is an address of the device's,
+ * which host code must not touch: ebb_read() and ebb_write() copy.  Writing through it does not bump the
  * version: use ebb_copy_into() or ebb_write(). */
 EBB_API void *ebb_tensor_data(const ebb_tensor *t);
 EBB_API const char *ebb_tensor_name(const ebb_tensor *t);       /* "" when it has none */

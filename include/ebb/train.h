@@ -38,7 +38,7 @@ typedef struct ebb_observer {
 
 typedef struct ebb_train_options {
     size_t struct_bytes;
-    const char *device;        /* "cpu", "dry:cpu" */
+    const char *device;        /* as in ebb_context_options */
     int threads;               /* 0: all cores */
     int64_t steps;             /* > 0: overrides train.steps */
     const char *out_dir;       /* NULL: no run folder, or resume_dir */
@@ -59,7 +59,7 @@ typedef struct ebb_train_options {
 } ebb_train_options;
 
 typedef struct ebb_train_result {
-    char device[32];
+    char device[64];
     int threads;
     int64_t steps, parameters;
     int64_t micro_batch_items; /* tokens or samples of a whole micro-batch */
@@ -115,9 +115,10 @@ typedef struct ebb_gradcheck_result {
 } ebb_gradcheck_result;
 /* Runs every case of `op` in f64 (central differences) and reports each; an op without a case that
  * checks a gradient is reported as failed, as is one whose `needs` names less or more than its
- * backward reads (where it lacks something, no gradient is computed).  gradient_scale: 1; a test uses 1 + 1e-4 to see it caught.
+ * backward reads (where it lacks something, no gradient is computed).  device: NULL is the cpu.
+ * gradient_scale: 1; a test uses 1 + 1e-4 to see it caught.
  * Returns EBB_OK when the check ran, whatever it found. */
-EBB_API EBB_NODISCARD ebb_status ebb_gradcheck(const ebb_op *op, double gradient_scale,
+EBB_API EBB_NODISCARD ebb_status ebb_gradcheck(const ebb_op *op, const char *device, double gradient_scale,
                                                void (*report)(void *user, const ebb_gradcheck_result *result), void *user);
 
 EBB_END_DECLS

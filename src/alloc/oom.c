@@ -144,7 +144,9 @@ static void add_survey(text *t, const ebb__pool *pool, survey *s)
     if (s->waiting_bytes) add_size(t, ", released but still worked with ", s->waiting_bytes);
     for (int i = 0; i < s->n_others; i++) {
         add_size(t, ", free ", s->others[i].bytes);
-        add(t, " that only stream %d may use", s->others[i].stream);
+        if (s->others[i].stream < 0) add(t, " that only a captured graph may use");
+        else if (pool->capture) add(t, " that the capture may not use");
+        else add(t, " that only stream %d may use", s->others[i].stream);
     }
     int n = sort_largest(s);
     for (int i = 0; i < n; i++) {

@@ -22,6 +22,7 @@ struct ebb__plan {
     unit *units;
     size_t n_units, cap_units;
     size_t bytes, live_bytes;
+    uint64_t n_there; /* blocks that were there before the trace, and before a pool follows the plan */
 };
 
 /* ---- from a trace ------------------------------------------------------------------------ */
@@ -81,12 +82,22 @@ static ebb_status read_event(reader *r, const ebb__event *event, size_t at)
     return EBB_OK;
 }
 
+/* What was there already (what a device's libraries were lent) is not planned. */
+static size_t skip_what_was_there(ebb__plan *plan, const ebb__pool *pool)
+{
+    ebb__event event;
+    size_t i = 0;
+    for (; i < pool->trace.n_there && ebb__trace_get(pool, i, &event); i++)
+        plan->n_there += event.action == EBB__ACT_ALLOC;
+    return i;
+}
+
 static ebb_status read_trace(ebb__plan *plan, const ebb__pool *pool)
 {
     reader r = { .plan = plan, .pool = pool };
     ebb__event event;
     ebb_status status = add_unit(plan, "start");
-    for (size_t i = 0; status == EBB_OK && ebb__trace_get(pool, i, &event); i++)
+    for (size_t i = skip_what_was_there(plan, pool); status == EBB_OK && ebb__trace_get(pool, i, &event); i++)
         status = read_event(&r, &event, i);
     ebb__live_map_deinit(&r.live);
     return status;
@@ -209,7 +220,8 @@ ebb_status ebb__pool_follow_plan(ebb__pool *pool, ebb__plan *plan)
     }
     *state = (struct ebb__plan_state){ .plan = plan, .seen = seen };
     ebb__pool_lock(pool);
-    ebb_status status = pool->plan || pool->stats.n_allocs
+    bool used = pool->stats.n_allocs != plan->n_there || pool->stats.n_frees;
+    ebb_status status = pool->plan || used
                             ? ebb_fail(EBB_ESTATE, "offset plan: the pool has been used already")
                             : add_arena(pool, state);
     if (status == EBB_OK) {

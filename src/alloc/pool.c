@@ -23,7 +23,7 @@ static ebb_status take_block(ebb__pool *pool, ebb__block **out, const ebb__reque
     ebb_status status =
         ebb__block_store_reserve(&pool->store, 2); /* of a planned block or a split */
     if (status != EBB_OK) return status;
-    if (pool->first_wait) ebb__stream_uses_poll(pool);
+    if (pool->first_wait && !pool->capture) ebb__stream_uses_poll(pool);
     ebb__block *block = pool->plan ? ebb__plan_take(pool, request) : NULL;
     if (!block) block = ebb__pool_find_free(pool, request);
     if (!block && ebb__deferred_flush(pool)) block = ebb__pool_find_free(pool, request);
@@ -64,6 +64,7 @@ ebb_status ebb__pool_alloc(ebb__pool *pool, ebb__block **out, size_t bytes, int 
     if (ebb__fault()) return EBB_ENOMEM;
     ebb__block *block = NULL;
     ebb__pool_lock(pool);
+    if (stream == 0) stream = pool->capture;
     ebb__request request = ebb__request_make(pool, bytes, stream, owner);
     EBB_ASSERT((unsigned)request.owner->category < EBB_N_CATEGORIES);
     ebb_status status =
@@ -183,9 +184,11 @@ void ebb__pool_free(ebb__pool *pool)
 void ebb__pool_empty_cache(ebb__pool *pool)
 {
     ebb__pool_lock(pool);
-    ebb__stream_uses_wait(pool);
-    ebb__deferred_flush(pool);
-    ebb__pool_return_cached(pool);
+    if (!pool->capture) {
+        ebb__stream_uses_wait(pool);
+        ebb__deferred_flush(pool);
+        ebb__pool_return_cached(pool);
+    }
     if (pool->checks >= 3) ebb__pool_assert_sound(pool);
     ebb__pool_unlock(pool);
 }

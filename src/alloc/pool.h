@@ -120,6 +120,16 @@ void ebb__pool_reset_peak(ebb__pool *pool);
 void ebb__pool_empty_cache(ebb__pool *pool);
 void ebb__pool_set_limit(ebb__pool *pool, size_t limit_bytes);
 
+/* ---- captured graphs --------------------------------------------------------------------- */
+/* A graph's launches use the addresses that its capture used.  So what compute asks for while one is captured
+ * has segments of its own, as if it had a stream of its own, *number; they stay until release().  Between
+ * begin() and end() nothing is given back to the provider and no stream asked or waited for: a request that
+ * finds no memory fails.  Errors: ESTATE: a capture runs. */
+EBB_NODISCARD ebb_status ebb__pool_capture_begin(ebb__pool *pool, int *number);
+void ebb__pool_capture_end(ebb__pool *pool);
+/* The graph is gone: its segments are like any others. */
+void ebb__pool_capture_release(ebb__pool *pool, int number);
+
 /* Adds its advice (what to checkpoint) to an out-of-memory message: writes a sentence without a full
  * stop into buf, or leaves it empty.  The pool is locked meanwhile: it must not call it. */
 typedef void ebb__adviser(void *self, size_t wanted_bytes, char *buf, size_t buf_bytes);

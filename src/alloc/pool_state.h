@@ -84,6 +84,7 @@ struct ebb__segment {
     int stream;
     ebb__pool_kind kind;
     bool expandable;
+    bool held; /* a captured graph works in it: it stays */
     ebb__block *first;
     ebb__segment *prev, *next; /* in the order of their numbers */
 };
@@ -130,6 +131,7 @@ struct ebb__pool {
     ebb__counters counters;
     ebb__trace trace;
     struct ebb__plan_state *plan; /* NULL: none */
+    int capture, last_capture;    /* capture.c: the stream that requests have now, below 0, or 0; the last one */
     ebb__adviser *adviser;
     void *adviser_self;
 };

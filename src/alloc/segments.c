@@ -52,7 +52,7 @@ size_t ebb__pool_return_cached(ebb__pool *pool)
     size_t before = pool->stats.reserved_bytes;
     for (ebb__segment *s = pool->first_segment, *next; s; s = next) {
         next = s->next;
-        if (s->kind == EBB__POOL_PLAN) continue;
+        if (s->kind == EBB__POOL_PLAN || s->held) continue;
         if (s->expandable)
             ebb__expandable_return(pool, s);
         else if (ebb__segment_is_whole_free(s))
@@ -78,7 +78,8 @@ ebb_status ebb__segment_add(ebb__pool *pool, ebb__block **out, const ebb__reques
                                .base = base,
                                .bytes = bytes,
                                .stream = request->stream,
-                               .kind = request->kind };
+                               .kind = request->kind,
+                               .held = pool->capture && request->stream == pool->capture };
     *out = ebb__block_store_take(&pool->store);
     ebb__segment_link(pool, segment, *out);
     ebb__ledger_memory(pool, segment, bytes, true);
@@ -91,7 +92,7 @@ ebb_status ebb__segment_add(ebb__pool *pool, ebb__block **out, const ebb__reques
 
 static bool is_collectable(const ebb__block *block)
 {
-    return !block->segment->expandable && !ebb__block_is_split(block);
+    return !block->segment->expandable && !block->segment->held && !ebb__block_is_split(block);
 }
 
 /* Returns whole large segments that have lain unused for at least the mean of such segments' times,
@@ -161,12 +162,18 @@ static ebb_status new_memory(ebb__pool *pool, ebb__block **out, const ebb__reque
     /* At most a grown segment's cuts, a new segment's block and the rest of a split. */
     ebb_status status = ebb__block_store_reserve(&pool->store, 4);
     if (status != EBB_OK) return status;
-    return pool->options.expandable_segments ? ebb__expandable_grow(pool, out, request)
+    /* Mapping pages waits for the device, which would spoil a capture. */
+    bool expandable = pool->options.expandable_segments && !pool->capture;
+    return expandable ? ebb__expandable_grow(pool, out, request)
                                              : ebb__segment_add(pool, out, request);
 }
 
 ebb_status ebb__segment_for(ebb__pool *pool, ebb__block **out, const ebb__request *request)
 {
+    if (pool->capture) {
+        ebb_status only = new_memory(pool, out, request);
+        return only != EBB_OK || *out ? only : ebb__pool_oom(pool, request);
+    }
     if (pool->limit_bytes && pool->options.garbage_collection_threshold > 0) collect_garbage(pool);
     ebb_status status = new_memory(pool, out, request);
     if (status == EBB_OK && !*out && return_oversize(pool, request))

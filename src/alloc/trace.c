@@ -112,6 +112,7 @@ ebb_status ebb__trace_start(ebb__pool *pool, size_t capacity)
     if (!runs) {
         pool->trace = (ebb__trace){ .ring = ring, .capacity = capacity };
         add_what_is_there(pool);
+        pool->trace.n_there = pool->trace.n;
     }
     ebb__pool_unlock(pool);
     if (!runs) return EBB_OK;

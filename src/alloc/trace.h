@@ -36,6 +36,7 @@ typedef struct ebb__trace {
     ebb__event *ring; /* NULL: off */
     size_t capacity;
     uint64_t n; /* events since the start, those that were dropped included */
+    uint64_t n_there; /* of those, the first ones: what was there already */
 } ebb__trace;
 
 /* Begins a trace that keeps the last `capacity` events.  Segments and live blocks that are there

@@ -68,7 +68,8 @@ static ebb_status make_own(ebb__walk *w, ebb_tensor **place, const ebb__owner *o
     ebb_status st = ebb__tensor_new(&copy, w->ctx, &from, owner);
     if (st != EBB_OK) return st;
     ebb__tensor_arg(copy, &to);
-    ebb__arg_copy(w->ctx, &to, &from);
+    st = ebb__arg_copy(w->ctx, &to, &from);
+    if (st != EBB_OK) return st;
     ebb_move(place, &copy);
     return EBB_OK;
 }
@@ -100,7 +101,8 @@ static ebb_status leaf_complete(ebb__walk *w, ebb_tensor *leaf)
             ebb_arg to, from;
             ebb__tensor_arg(leaf->grad, &to);
             ebb__tensor_arg(leaf->pending, &from);
-            ebb__arg_add(w->ctx, &to, &from);
+            st = ebb__arg_add(w->ctx, &to, &from);
+            if (st != EBB_OK) return st;
             ebb__storage_bump(leaf->grad->storage);
             ebb_drop(&leaf->pending);
         }
@@ -162,7 +164,8 @@ ebb_status ebb__gradient_add(ebb__walk *w, const ebb__edge *edge, ebb_tensor **g
         ebb_arg to, from;
         ebb__tensor_arg(*place, &to);
         ebb__tensor_arg(*grad, &from);
-        ebb__arg_add(w->ctx, &to, &from);
+        st = ebb__arg_add(w->ctx, &to, &from);
+        if (st != EBB_OK) return st;
         ebb__storage_bump((*place)->storage);
     }
     if (edge->leaf) edge->leaf->uses--;

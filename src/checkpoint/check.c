@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-uint64_t ebb__check_hash(const ebb_storage *storage)
+#include "core/site.h"
+
+/* Of whole words, and of what is left at the end. */
+static uint64_t add_words(uint64_t hash, const unsigned char *at, size_t bytes)
 {
-    if (!storage || !storage->ctx->check_recompute || !storage->data) return 0;
-    const unsigned char *at = storage->data;
-    uint64_t hash = 0x9E3779B97F4A7C15u ^ storage->bytes;
-    for (size_t left = storage->bytes; left > 0;) {
+    for (size_t left = bytes; left > 0;) {
         uint64_t word = 0;
         size_t n = left < sizeof word ? left : sizeof word;
         memcpy(&word, at, n);
@@ -18,7 +18,33 @@ uint64_t ebb__check_hash(const ebb_storage *storage)
         at += n;
         left -= n;
     }
-    return hash ? hash : 1;
+    return hash;
+}
+
+/* Recording cannot fail, so no memory is asked for: an accelerator's bytes come in pieces. */
+static ebb_status hash_bytes(uint64_t *hash, const ebb__device *device, const unsigned char *at, size_t bytes)
+{
+    unsigned char piece[1 << 14];
+    if (ebb__device_is_host(device)) {
+        *hash = add_words(*hash, at, bytes);
+        return EBB_OK;
+    }
+    for (size_t n; bytes > 0; at += n, bytes -= n) {
+        n = bytes < sizeof piece ? bytes : sizeof piece;
+        EBB__TRY(ebb__device_copy(device, piece, at, n, EBB__FROM_DEVICE));
+        *hash = add_words(*hash, piece, n);
+    }
+    return EBB_OK;
+}
+
+uint64_t ebb__check_hash(const ebb_storage *storage)
+{
+    if (!storage || !storage->ctx->check_recompute || !storage->data) return 0;
+    const ebb__device *device = &storage->ctx->device;
+    uint64_t hash = 0x9E3779B97F4A7C15u ^ storage->bytes;
+    ebb_status st = hash_bytes(&hash, device, storage->data, storage->bytes);
+    if (st != EBB_OK) ebb__streams_keep_error(device->streams, st);
+    return st != EBB_OK ? 0 : hash ? hash : 1;
 }
 
 /* "recompute of segment 'blocks.0-1' (number 3): gelu #7, slot out0" */

@@ -3,6 +3,7 @@
 
 #include "core/assert.h"
 #include "core/mem.h"
+#include "core/site.h"
 #include "tensor/upward.h"
 
 static bool is_offload(const ebb__pack *p) { return p->packer == &ebb__offload; }
@@ -49,11 +50,11 @@ static void let_go(ebb__pack *p)
     ebb__storage_release(storage);
 }
 
-/* A copy under way is waited for: afterwards nothing but the compute side touches its bytes. */
+/* A copy under way is joined: what is computed afterwards finds it done. */
 static void finish_copy(ebb__pack *p)
 {
     if (p->state != EBB__PACK_LEAVING && p->state != EBB__PACK_COMING) return;
-    ebb__host_wait(p);
+    ebb__host_join(p);
     if (p->ctx->leaving == p) p->ctx->leaving = NULL;
     if (p->ctx->coming == p) p->ctx->coming = NULL;
 }
@@ -80,6 +81,7 @@ ebb_status ebb__pack_reserve(ebb__pack **out, ebb_context *ctx, const ebb_packer
     ebb_arg row = as_row(&shape, NULL);
     size_t packed = bytes;
     *out = NULL;
+    EBB__TRY(ebb__device_not_capturing(&ctx->device, packer->name));
     if (packer->packed_bytes) packed = packer->packed_bytes(packer->user, &row);
     if (bytes == 0 || packed == SIZE_MAX) return EBB_OK;
     ebb__pack *p = ebb__calloc(1, sizeof *p);

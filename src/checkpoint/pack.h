@@ -2,8 +2,8 @@
  *
  * Slots that save the same storage share its pack.  Everything that can fail is done before the call
  * that saves (reserve); packing itself cannot fail.  What an asynchronous copy still reads or writes
- * is let go only at fixed points of program order, after waiting for the copy: so a dry run, which
- * copies nothing, allocates and frees in the same order.
+ * is let go only at fixed points of program order, after having the computation wait for the copy: so a
+ * dry run, which copies nothing, allocates and frees in the same order.
  *   RESERVED -> HELD                   the packer could not: the bytes stay
  *            -> AWAY -> BACK -> AWAY   packed at once, unpacked when a slot is opened
  *            -> LEAVING -> AWAY        offloaded: the copy runs until the next storage is packed
@@ -60,7 +60,7 @@ EBB_NODISCARD ebb_status ebb__host_alloc(ebb__block **out, ebb_context *ctx, siz
 void ebb__host_release(ebb_context *ctx, ebb__block *block);
 void ebb__host_copy_out(ebb__pack *pack);  /* starts: storage to block */
 void ebb__host_copy_back(ebb__pack *pack); /* starts: block to storage */
-void ebb__host_wait(ebb__pack *pack);      /* for the copy that was started last */
+void ebb__host_join(ebb__pack *pack);      /* the computation goes on after the copy that was started last */
 void ebb__host_close(ebb_context *ctx);
 /* As ebb__pool_each_live(), of the host pool. */
 void ebb__host_each_live(const ebb_context *ctx, void (*emit)(void *user, const ebb__block *block), void *user);

@@ -5,6 +5,7 @@
 #include "checkpoint/policy.h"
 #include "core/json.h"
 #include "core/mem.h"
+#include "core/site.h"
 
 typedef struct ebb__op_saver {
     const ebb_op *op; /* NULL: every other */
@@ -41,6 +42,15 @@ ebb_status ebb__op_find_named(const ebb_op **out, const char *name, const char *
                     near ? near : "", near ? "\"?" : "");
 }
 
+/* They run host code over the bytes. */
+static ebb_status check_device(const ebb_context *ctx, ebb_saver saver, const char *what)
+{
+    bool packs = saver == EBB_SAVER_BF16 || saver == EBB_SAVER_INT8 || saver == EBB_SAVER_CUSTOM;
+    if (!packs || !ctx->device.accel) return EBB_OK;
+    return ebb_fail(EBB_EUNSUPPORTED, "%s: the savers bf16, int8 and custom pack on the cpu; on device %s there are "
+                    "keep, recompute and offload", what, ctx->device.name);
+}
+
 ebb_status ebb_op_saver(ebb_context *ctx, const char *name, ebb_saver saver, const ebb_packer *packer)
 {
     const ebb_op *op = NULL;
@@ -51,6 +61,7 @@ ebb_status ebb_op_saver(ebb_context *ctx, const char *name, ebb_saver saver, con
         return ebb_fail(EBB_EINVAL, "op_saver: a packer belongs to EBB_SAVER_CUSTOM, and only to it");
     if (packer && (!packer->name || !packer->packed_bytes || !packer->pack || !packer->unpack))
         return ebb_fail(EBB_EINVAL, "op_saver: the packer lacks its name, packed_bytes, pack or unpack");
+    EBB__TRY(check_device(ctx, saver, "op_saver"));
     if (strcmp(name, "*") != 0) {
         ebb_status st = ebb__op_find_named(&op, name, "op_saver");
         if (st != EBB_OK) return st;
@@ -85,7 +96,7 @@ static ebb_status check_answer(const ebb__segment *s, const ebb_call *call, ebb_
     if (saver == EBB_SAVER_CUSTOM && !s->options.custom)
         return ebb_fail(EBB_EINVAL, "segment '%s': its policy answers EBB_SAVER_CUSTOM for %s, and its options give no "
                         "packer", s->name, call->op->name);
-    return EBB_OK;
+    return check_device(call->ctx, saver, "segment policy");
 }
 
 ebb_status ebb__segment_ask(ebb__segment *s, const ebb_call *call)

@@ -25,6 +25,7 @@ typedef struct cli_args {
     const char *device;
     int64_t threads;
     bool json, quiet, help, saved, check_recompute, frontier, segments, allocated, offload, calibrate, all, leak_check;
+    bool ops;
     /* options of some commands; NULL or 0 where not given */
     const char *out, *resume, *vary, *weights, *batch, *html, *snapshot, *perfetto, *against;
     const char *prompt, *temperature, *seed, *budget, *write, *limit;

@@ -30,7 +30,7 @@ static void take(void *user, const ebb_gradcheck_result *r)
 static ebb_status check_all(tally *t)
 {
     for (int i = 0; i < ebb_op_count(); i++) {
-        ebb_status st = ebb_gradcheck(ebb_op_at(i), 1, take, t);
+        ebb_status st = ebb_gradcheck(ebb_op_at(i), t->args->device, 1, take, t);
         if (st != EBB_OK) return st;
     }
     return EBB_OK;
@@ -57,7 +57,7 @@ static int run(const cli_args *args)
         t.json = &json;
         t.results = cli_put_array(&json, NULL, "results");
     }
-    ebb_status st = op ? ebb_gradcheck(op, 1, take, &t) : check_all(&t);
+    ebb_status st = op ? ebb_gradcheck(op, args->device, 1, take, &t) : check_all(&t);
     if (st != EBB_OK) {
         cJSON_Delete(json.root);
         return cli_fail(args, st);
@@ -78,7 +78,7 @@ const cli_command cli_gradcheck = {
     .min_operands = 0,
     .max_operands = 1,
     .summary = "Checks every op's backward against finite differences",
-    .details = "In f64, over the op's own cases; relative error by norm at most 1e-6.\n"
+    .details = "In f64, over the op's own cases, on --device; relative error by norm at most 1e-6.\n"
                "Exit status 1 where a case fails, or an op has none.\n",
     .run = run,
 };

@@ -1,3 +1,6 @@
+/* info: what this ebb is, which devices there are and what they can; and how fast ops are here. */
+#include <string.h>
+
 #include "cli.h"
 
 static int calibrate(const cli_args *args)
@@ -26,21 +29,128 @@ static int calibrate(const cli_args *args)
     return CLI_DONE;
 }
 
+/* ---- devices ------------------------------------------------------------------------------ */
+
+static bool is_dry(const ebb_device_info *d) { return strncmp(d->name, "dry:", 4) == 0; }
+/* "h100-80gb" of "dry:cuda:h100-80gb"; NULL: it has none. */
+static const char *profile_of(const ebb_device_info *d)
+{
+    const char *colon = is_dry(d) ? strchr(d->name + 4, ':') : NULL;
+    return colon ? colon + 1 : NULL;
+}
+static bool is_accelerator(const ebb_device_info *d) { return d->memory_bytes > 0 || !d->available; }
+
+static void put_devices(cli_json *json)
+{
+    ebb_device_info d;
+    cJSON *names = cli_put_array(json, NULL, "devices"), *accelerators = cli_put_array(json, NULL, "accelerators");
+    for (int i = 0; ebb_device_info_get(&d, i); i++) {
+        cJSON *name = d.available ? cJSON_CreateString(d.name) : NULL;
+        if (d.available && (!name || !cJSON_AddItemToArray(names, name))) json->failed = true;
+        if (!is_accelerator(&d)) continue;
+        cJSON *one = cli_add_object(json, accelerators);
+        cli_put_text(json, one, "name", d.name);
+        cli_put_bool(json, one, "available", d.available);
+        cli_put_text(json, one, "reason", d.available ? NULL : d.reason);
+        cli_put_text(json, one, "description", d.available ? d.description : NULL);
+        cli_put_bytes(json, one, "memory_bytes", d.memory_bytes);
+        cli_put_bytes(json, one, "lent_bytes", d.lent_bytes);
+    }
+}
+
+static void print_devices(void)
+{
+    ebb_device_info d;
+    char size[32];
+    const char *before = "devices   ";
+    for (int i = 0; ebb_device_info_get(&d, i); i++) {
+        if (!d.available || profile_of(&d)) continue;
+        printf("%s%s", before, d.name);
+        before = ", ";
+    }
+    before = ", dry:cuda\nprofiles  ";
+    for (int i = 0; ebb_device_info_get(&d, i); i++) {
+        if (!profile_of(&d)) continue;
+        printf("%s%s", before, profile_of(&d));
+        before = ", ";
+    }
+    printf("\n");
+    for (int i = 0; ebb_device_info_get(&d, i); i++) {
+        if (is_dry(&d) || !is_accelerator(&d)) continue;
+        if (d.available)
+            printf("%-9s %s; %s\n", d.name, d.description, ebb_size_format(d.memory_bytes, size, sizeof(size)));
+        else
+            printf("%-9s not available: %s\n", d.name, d.reason);
+    }
+}
+
+/* ---- what they can ------------------------------------------------------------------------ */
+
+static const char *const kinds[] = { "cpu", "cuda" };
+enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+
+static int ops_as_json(const cli_args *args)
+{
+    cli_json json = cli_json_begin();
+    cJSON *list = cli_put_array(&json, NULL, "ops");
+    for (int i = 0; i < ebb_op_count(); i++) {
+        cJSON *one = cli_add_object(&json, list);
+        cli_put_text(&json, one, "op", ebb_op_at(i)->name);
+        for (int k = 0; k < N_KINDS; k++) {
+            bool forward = false, backward = false;
+            if (ebb_device_has_op(&forward, kinds[k], ebb_op_at(i), EBB_FORWARD) != EBB_OK ||
+                ebb_device_has_op(&backward, kinds[k], ebb_op_at(i), EBB_BACKWARD) != EBB_OK) {
+                cli_put_null(&json, one, kinds[k]);
+                continue;
+            }
+            cJSON *can = cli_put_object(&json, one, kinds[k]);
+            cli_put_bool(&json, can, "forward", forward);
+            cli_put_bool(&json, can, "backward", backward);
+        }
+    }
+    return cli_json_end(&json, args, CLI_DONE);
+}
+
+/* "forward backward", "forward -"; "?" where the plugin cannot be asked. */
+static void print_support(const char *kind, const ebb_op *op)
+{
+    bool forward = false, backward = false;
+    if (ebb_device_has_op(&forward, kind, op, EBB_FORWARD) != EBB_OK ||
+        ebb_device_has_op(&backward, kind, op, EBB_BACKWARD) != EBB_OK)
+        printf("  %-17s", "?");
+    else
+        printf("  %-8s%-9s", forward ? "forward" : "-", backward ? "backward" : "-");
+}
+
+static int ops(const cli_args *args)
+{
+    if (args->json) return ops_as_json(args);
+    printf("%-22s", "op");
+    for (int k = 0; k < N_KINDS; k++) printf("  %-17s", kinds[k]);
+    printf("\n");
+    for (int i = 0; i < ebb_op_count(); i++) {
+        printf("%-22s", ebb_op_at(i)->name);
+        for (int k = 0; k < N_KINDS; k++) print_support(kinds[k], ebb_op_at(i));
+        printf("\n");
+    }
+    bool has;
+    if (ebb_device_has_op(&has, "cuda", ebb_op_at(0), EBB_FORWARD) != EBB_OK) printf("?: %s\n", ebb_message());
+    return CLI_DONE;
+}
+
+/* ---- the command -------------------------------------------------------------------------- */
+
 static int run(const cli_args *args)
 {
     if (args->calibrate) return calibrate(args);
     if (args->n_operands) return cli_usage(args, "info: a config goes with --calibrate");
-    static const char *const devices[] = { "cpu", "dry:cpu" };
+    if (args->ops) return ops(args);
     ebb_build_info b = ebb_build_info_get();
     int threads = args->threads > 0 ? (int)args->threads : b.cores;
     if (args->json) {
         cli_json json = cli_json_begin();
         cli_put_text(&json, NULL, "version", b.version);
-        cJSON *list = cli_put_array(&json, NULL, "devices");
-        for (int i = 0; i < 2; i++) {
-            cJSON *name = cJSON_CreateString(devices[i]);
-            if (!name || !cJSON_AddItemToArray(list, name)) json.failed = true;
-        }
+        put_devices(&json);
         cli_put_number(&json, NULL, "threads", threads);
         cli_put_number(&json, NULL, "cores", b.cores);
         cli_put_text(&json, NULL, "blas", b.blas);
@@ -49,15 +159,16 @@ static int run(const cli_args *args)
         cli_put_number(&json, NULL, "ops", b.n_ops);
         return cli_json_end(&json, args, CLI_DONE);
     }
-    printf("ebb       %s\ndevices   cpu, dry:cpu\nthreads   %d (of %d cores)\nblas      "
-           "%s\ncompiler  %s\n"
-           "checks    level %d\nops       %d\n",
-           b.version, threads, b.cores, b.blas, b.compiler, b.checks, b.n_ops);
+    printf("ebb       %s\n", b.version);
+    print_devices();
+    printf("threads   %d (of %d cores)\nblas      %s\ncompiler  %s\nchecks    level %d\nops       %d\n", threads,
+           b.cores, b.blas, b.compiler, b.checks, b.n_ops);
     return CLI_DONE;
 }
 
 static const cli_option options[] = {
     { "--calibrate", NULL, CLI_FLAG, offsetof(cli_args, calibrate), "measure how long ops take, for ebb plan", false },
+    { "--ops", NULL, CLI_FLAG, offsetof(cli_args, ops), "for each op, which devices have kernels for it", false },
 };
 
 const cli_command cli_info = {

@@ -1,5 +1,6 @@
 /* max-batch: the largest batch that fits, found by dry runs. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli.h"
 
@@ -20,10 +21,18 @@ static int report(const cli_args *args, const ebb_max_batch_result *r)
     return CLI_DONE;
 }
 
+static bool is_accelerator(const char *device)
+{
+    return device && strcmp(device, "cpu") != 0 && strcmp(device, "dry:cpu") != 0;
+}
+
 static int run(const cli_args *args)
 {
     size_t limit = 0;
-    if (ebb_size_parse(&limit, args->limit) != EBB_OK) return cli_usage(args, "--limit: %s", ebb_message());
+    if (args->limit && ebb_size_parse(&limit, args->limit) != EBB_OK)
+        return cli_usage(args, "--limit: %s", ebb_message());
+    if (!args->limit && !is_accelerator(args->device))
+        return cli_usage(args, "max-batch: --limit SIZE is needed; only an accelerator has a memory of its own");
     ebb_config *config = NULL;
     int status = cli_load_config(&config, args);
     if (status != CLI_DONE) return status;
@@ -36,7 +45,7 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    { "--limit", "SIZE", CLI_TEXT, offsetof(cli_args, limit), "of the peak of reserved bytes", true },
+    { "--limit", "SIZE", CLI_TEXT, offsetof(cli_args, limit), "of the peak of reserved bytes; default: an accelerator's memory", false },
 };
 
 const cli_command cli_max_batch = {

@@ -1,4 +1,6 @@
 /* data/loader.c: batches from a ring that worker threads fill ahead of the compute thread.
+ * Where host code cannot touch the device's memory, workers fill a slot's stage (data/stage.h), and the
+ * compute thread has it copied: a batch ahead where it is ready.
  *
  * Batch number b lives in slot b % n_slots.  Workers take batch numbers in order under the lock and
  * copy out which items the batch has, so neither the order nor any byte depends on their number.
@@ -17,7 +19,7 @@
 #include "core/rng.h"
 #include "core/site.h"
 #include "data/dataset.h"
-#include "tensor/tensor.h"
+#include "data/stage.h"
 
 enum { MAX_WORKERS = 64, MAX_PREFETCH = 1024, MESSAGE_BYTES = 4096 };
 /* Sums of a position with slots and batches do not overflow. */
@@ -26,6 +28,7 @@ static const int64_t MAX_POSITION = (int64_t)1 << 62;
 typedef struct slot {
     ebb_tensor *inputs, *targets;           /* [batch, width], [batch] or [batch, width] */
     ebb_tensor *part_inputs, *part_targets; /* views of the first rows: an epoch's last batch */
+    ebb__stage stage;                       /* where workers write */
     int64_t *items;                         /* [batch]: which items; NULL on a dry device */
     int64_t n_items, n_targets;
     bool ready;
@@ -43,6 +46,7 @@ struct ebb_loader {
     size_t input_row_bytes;
     int n_slots;
     slot *slots;
+    ebb__stream *copies;                    /* from stages to the device; NULL: there are none */
 
     int64_t position;                       /* next batch to hand out */
     int64_t next_fill;                      /* next batch that a worker takes */
@@ -85,8 +89,8 @@ static void fill(const ebb_loader *l, slot *s)
 {
     const ebb_dataset *data = l->data;
     ebb_dtype dtype = data->info.tokens ? EBB_I32 : l->options.dtype;
-    char *input = ebb_tensor_data(s->inputs);
-    int32_t *targets = ebb_tensor_data(s->targets);
+    char *input = ebb__stage_inputs(&s->stage, s->inputs);
+    int32_t *targets = ebb__stage_targets(&s->stage, s->targets);
     s->status = EBB_OK;
     s->n_targets = 0;
     for (int64_t i = 0; i < s->n_items && s->status == EBB_OK; i++) {
@@ -173,7 +177,8 @@ static ebb_status slot_new(slot *s, const ebb_loader *l)
         return ebb_fail(EBB_ENOMEM, "loader: a batch of %lld overflows",
                         (long long)l->options.batch);
     s->items = ebb__malloc(bytes);
-    return s->items ? EBB_OK : EBB_ENOMEM;
+    if (!s->items) return EBB_ENOMEM;
+    return l->copies ? ebb__stage_open(&s->stage, l->ctx, s->inputs, s->targets) : EBB_OK;
 }
 
 static ebb_status start_threads(ebb_loader *l)
@@ -196,6 +201,8 @@ static ebb_status fill_in(ebb_loader *l)
 {
     l->slots = ebb__calloc((size_t)l->n_slots, sizeof *l->slots);
     if (!l->slots) return EBB_ENOMEM;
+    if (!l->dry && !ebb__device_is_host(&l->ctx->device))
+        EBB__TRY(ebb__stream_open(&l->copies, l->ctx->device.streams));
     for (int i = 0; i < l->n_slots; i++) EBB__TRY(slot_new(&l->slots[i], l));
     if (!l->dry && !l->options.eval) {
         l->order = ebb__malloc((size_t)l->n_items * sizeof *l->order);
@@ -274,9 +281,11 @@ void ebb_loader_free(ebb_loader *loader)
     stop_threads(loader);
     for (int i = 0; loader->slots && i < loader->n_slots; i++) {
         slot *s = &loader->slots[i];
+        if (loader->copies) ebb__stage_close(&s->stage, loader->ctx, loader->copies);
         drop_tensors(s);
         ebb__free(s->items);
     }
+    if (loader->copies) ebb__stream_close(loader->copies);
     ebb__free(loader->slots);
     ebb__free(loader->order);
     ebb__free(loader);
@@ -290,6 +299,7 @@ static void give_back(ebb_loader *l)
 {
     if (!l->held) return;
     l->held->ready = false;
+    if (l->copies) ebb__stage_reuse(&l->held->stage, l->copies);
     if (l->held->inputs) {
         ebb__storage_bump(ebb_tensor_storage(l->held->inputs));
         ebb__storage_bump(ebb_tensor_storage(l->held->targets));
@@ -332,11 +342,25 @@ static slot *obtain(ebb_loader *l)
     return s;
 }
 
+/* The computation goes on with the batch on the device.  The next one, where it is ready, is sent along,
+ * so that its copy runs beside this batch's computation. */
+static void bring(ebb_loader *l, slot *s)
+{
+    slot *next = &l->slots[l->position % l->n_slots];
+    ebb__stage_send(&s->stage, s->inputs, s->targets, l->copies);
+    ebb__stage_join(&s->stage, l->copies);
+    pthread_mutex_lock(&l->lock);
+    bool ready = next != s && next->ready && next->status == EBB_OK;
+    pthread_mutex_unlock(&l->lock);
+    if (ready) ebb__stage_send(&next->stage, next->inputs, next->targets, l->copies);
+}
+
 ebb_status ebb_loader_next(ebb_loader *loader, ebb_tensor **inputs, ebb_tensor **targets,
                            int64_t *n_items, int64_t *n_targets)
 {
     ebb_loader *l = loader;
     *n_items = *n_targets = 0;
+    EBB__TRY(ebb__device_not_capturing(&l->ctx->device, "loader"));
     pthread_mutex_lock(&l->lock);
     give_back(l);
     ebb_status made = make_again(l);
@@ -350,6 +374,7 @@ ebb_status ebb_loader_next(ebb_loader *loader, ebb_tensor **inputs, ebb_tensor *
     if (!s) return made;
     /* A batch that failed stays in its slot: asking again gives the same error. */
     if (s->status != EBB_OK) return ebb_fail(s->status, "%s", s->message);
+    if (l->copies) bring(l, s);
     bool whole = s->n_items == l->options.batch;
     *inputs = whole ? s->inputs : s->part_inputs;
     *targets = whole ? s->targets : s->part_targets;
@@ -368,6 +393,7 @@ static void move_to(ebb_loader *l, int64_t position)
     for (int i = 0; i < l->n_slots; i++) {
         l->slots[i].ready = false;
         l->slots[i].status = EBB_OK;
+        if (l->copies) ebb__stage_reuse(&l->slots[i].stage, l->copies);
     }
     l->position = l->next_fill = position;
     l->paused = false;

@@ -5,6 +5,8 @@
 
 #include "core/file.h"
 #include "core/mem.h"
+#include "core/site.h"
+#include "tensor/host_view.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors holds little-endian values");
 
@@ -101,6 +103,15 @@ ebb_status ebb_safetensors_read_data(void *data, size_t data_bytes, const ebb_sa
     return ebb__file_read_at(file->path, file->data_start + (size_t)e->begin, data, data_bytes);
 }
 
+/* The tensor is new and its data aligned, whatever the alignment within the file. */
+static ebb_status read_tensor(ebb_tensor *t, const ebb_safetensors *file, int index)
+{
+    ebb__host_view view;
+    EBB__TRY(ebb__host_view_of(&view, t, EBB__VIEW_WRITE));
+    ebb_status st = view.data ? ebb_safetensors_read_data(view.data, view.bytes, file, index) : EBB_OK;
+    return ebb__host_view_close(&view, st);
+}
+
 ebb_status ebb_safetensors_read(ebb_tensor **out, ebb_context *ctx, const ebb_safetensors *file,
                                 int index)
 {
@@ -116,10 +127,7 @@ ebb_status ebb_safetensors_read(ebb_tensor **out, ebb_context *ctx, const ebb_sa
                         file->path, e->name, e->ndim, EBB_MAX_DIMS);
     st = ebb_empty(&t, ctx, (ebb_dtype)e->dtype->dtype, e->ndim, e->dims);
     if (st == EBB_OK) st = ebb_tensor_set_name(t, e->name);
-    /* The tensor is new and its data aligned, whatever the alignment within the file. */
-    if (st == EBB_OK && ebb_tensor_data(t))
-        st =
-            ebb_safetensors_read_data(ebb_tensor_data(t), (size_t)(e->end - e->begin), file, index);
+    if (st == EBB_OK) st = read_tensor(t, file, index);
     if (st == EBB_OK) ebb_move(out, &t);
     return st;
 }

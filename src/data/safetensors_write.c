@@ -9,6 +9,7 @@
 #include "core/mem.h"
 #include "core/site.h"
 #include "data/safetensors.h"
+#include "tensor/host_view.h"
 
 typedef struct text { char *bytes; size_t used, cap; } text;
 
@@ -156,11 +157,16 @@ static ebb_status check_tensors(const ebb_named_tensor *tensors, int n, const ch
 
 /* ---- the bytes --------------------------------------------------------------------------- */
 
+/* Values that lie with gaps between them are gathered in host memory; others go as they are. */
 static ebb_status write_tensor(ebb__writer *writer, const ebb_tensor *t)
 {
     size_t bytes = tensor_bytes(t);
-    if (ebb_tensor_is_contiguous(t))
-        return bytes ? ebb__write(writer, ebb_tensor_data(t), bytes) : EBB_OK;
+    if (!bytes) return EBB_OK;
+    if (ebb_tensor_is_contiguous(t)) {
+        ebb__host_view view;
+        EBB__TRY(ebb__host_view_of(&view, t, EBB__VIEW_READ));
+        return ebb__host_view_close(&view, ebb__write(writer, view.data, bytes));
+    }
     void *copy = ebb__malloc(bytes);
     if (!copy) return EBB_ENOMEM;
     ebb_status st = ebb_read(t, copy, bytes);

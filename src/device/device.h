@@ -1,11 +1,15 @@
-/* device/device.h: what a device must offer.  cpu and dry:cpu are built in. */
+/* device/device.h: what a device must offer.  cpu is built in; accelerators come from plugins (accel.h);
+ * of each there is a dry form, which does everything but the work. */
 #ifndef EBB_DEVICE_DEVICE_H
 #define EBB_DEVICE_DEVICE_H
 
 #include <ebb/context.h>
 #include "alloc/pool.h"
 #include "core/threads.h"
+#include "device/accel.h"
 #include "device/stream.h"
+
+enum { EBB__DEVICE_NAME_BYTES = 512 }; /* of a name: "dry:cuda:FILE.json" */
 
 typedef struct ebb__gemm {
     /* C[b] = alpha * op(A[b]) op(B[b]) + beta * C[b], row-major, for b in [0, batch).
@@ -17,22 +21,52 @@ typedef struct ebb__gemm {
     double alpha, beta;
     const void *a, *b;
     void *c;
-    int64_t lda, ldb, ldc, stride_a, stride_b, stride_c;
+    int64_t lda, ldb, ldc, stride_a, stride_b, stride_c; /* elements */
     ebb_dtype dtype; /* F32 or F64 */
     const void *bias; /* [n] added to every row, or NULL (with beta = 0 only) */
 } ebb__gemm;
 
+/* An accelerator that is open, or its dry form. */
+typedef struct ebb__accelerator {
+    char name[EBB__DEVICE_NAME_BYTES]; /* "cuda:0", "dry:cuda:h100-80gb" */
+    const ebb__accel *table;           /* NULL: dry */
+    void *self;                        /* of the table's functions */
+    ebb__accel_facts facts;
+} ebb__accelerator;
+
 typedef struct ebb__device {
     const char *name;      /* "cpu" */
     bool dry;              /* kernels do nothing, addresses are made up */
-    ebb__threads *threads; /* NULL when dry */
+    ebb__threads *threads; /* of the host; NULL when dry */
     int n_threads;         /* what a real run would use, also when dry */
     ebb__provider provider;
     ebb__streams *streams;
+    bool capturing;        /* work becomes a graph; nothing may wait */
+    ebb__accelerator *accel; /* kernels are an accelerator's, dry or not; NULL: the cpu's */
 } ebb__device;
 
+/* Names: cpu; NAME or NAME:ORDINAL of an accelerator; dry:cpu; dry:NAME[:WHICH], where WHICH is a profile
+ * (device/profile.h), a profile's file or the ordinal of one of this machine.
+ * Errors: EDEVICE (unknown; there is none, and why), EINVAL, EIO, EFORMAT, ENOMEM. */
 EBB_NODISCARD ebb_status ebb__device_open(ebb__device *out, const char *name, int threads);
 void ebb__device_close(ebb__device *device);
+/* Facts of an accelerator, or of a dry one, by its name.  Errors: as open. */
+EBB_NODISCARD ebb_status ebb__device_facts(ebb__accel_facts *out, const char *name);
+/* The dry form of the device of that name; a dry one is its own.  NULL: of the cpu. */
+void ebb__device_dry_name(char out[EBB__DEVICE_NAME_BYTES], const char *name);
+
+/* ---- bytes ---- */
+/* Host code may read and write the device's memory.  Where it may not, bytes go through the calls below
+ * and those of tensor/host_view.h. */
+static inline bool ebb__device_is_host(const ebb__device *device) { return !device->dry && !device->accel; }
+/* In order with the computation; EBB__FROM_DEVICE waits for it.  On a dry device nothing is done.
+ * Errors: EDEVICE, and those of synchronize. */
+EBB_NODISCARD ebb_status ebb__device_copy(const ebb__device *device, void *to, const void *from, size_t bytes,
+                                          ebb__accel_copy_kind kind);
+/* ESTATE, naming `what`, while work is captured. */
+EBB_NODISCARD ebb_status ebb__device_not_capturing(const ebb__device *device, const char *what);
+/* Waits until all is computed.  Errors: what an accelerator's kernels and copies found since the last time. */
+EBB_NODISCARD ebb_status ebb__device_synchronize(const ebb__device *device);
 
 /* Products on the device's own threads over single-threaded BLAS.  How the work is divided depends
  * only on the shape and the thread count. */

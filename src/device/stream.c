@@ -1,18 +1,21 @@
-/* device/stream.c: a queue, a worker and two counts per stream. */
+/* device/stream.c: of the cpu, a queue, a worker and two counts per stream; else the accelerator's. */
 #include "device/stream.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/assert.h"
 #include "core/mem.h"
+#include "core/site.h"
 
 struct ebb__stream {
     ebb__streams *streams;
     ebb__stream *next; /* in the device's list, which keeps closed streams to the end */
     int number;
+    ebb__accel_stream *on_accel; /* NULL: the cpu's, or closed */
     bool has_worker, ending;
     pthread_t worker;
     pthread_mutex_t lock; /* of the queue */
@@ -27,7 +30,33 @@ struct ebb__streams {
     ebb__stream *first;
     int n;
     bool dry;
+    const ebb__accel *accel; /* NULL: the cpu's */
+    void *self;
+    ebb_status error; /* the first */
+    char message[256];
 };
+
+/* ---- errors ------------------------------------------------------------------------------ */
+
+void ebb__streams_keep_error(ebb__streams *streams, ebb_status st)
+{
+    if (st == EBB_OK) return;
+    pthread_mutex_lock(&streams->lock);
+    if (streams->error == EBB_OK) {
+        streams->error = st;
+        snprintf(streams->message, sizeof streams->message, "%s", ebb_message());
+    }
+    pthread_mutex_unlock(&streams->lock);
+}
+
+ebb_status ebb__streams_error(ebb__streams *streams)
+{
+    pthread_mutex_lock(&streams->lock);
+    ebb_status st = streams->error;
+    if (st != EBB_OK) ebb_fail(st, "%s", streams->message);
+    pthread_mutex_unlock(&streams->lock);
+    return st;
+}
 
 /* ---- the worker -------------------------------------------------------------------------- */
 
@@ -48,6 +77,8 @@ static void *run(void *arg)
     for (ebb__piece *p; (p = next_piece(s)) != NULL;) {
         if (p->work)
             p->work(p->arg);
+        else if (p->to)
+            memcpy(p->to, p->from, p->bytes);
         else
             ebb__stream_synchronize(p->other, p->ticket);
         if (!p->lent) ebb__free(p); /* a lent one is the caller's again once it counts as finished */
@@ -83,6 +114,13 @@ ebb_status ebb__streams_new(ebb__streams **out, bool dry)
     return EBB_OK;
 }
 
+void ebb__streams_use(ebb__streams *streams, const ebb__accel *accel, void *self)
+{
+    EBB_ASSERT(!streams->first);
+    streams->accel = accel;
+    streams->self = self;
+}
+
 void ebb__streams_free(ebb__streams *streams)
 {
     if (!streams) return;
@@ -97,6 +135,14 @@ void ebb__streams_free(ebb__streams *streams)
     ebb__free(streams);
 }
 
+static ebb_status start(ebb__stream *s)
+{
+    const ebb__accel *accel = s->streams->accel;
+    if (accel) return accel->stream_open(&s->on_accel, s->streams->self);
+    int error = s->streams->dry ? 0 : start_worker(s);
+    return error ? ebb_fail(EBB_ENOMEM, "stream: cannot start its thread: %s", strerror(error)) : EBB_OK;
+}
+
 ebb_status ebb__stream_open(ebb__stream **out, ebb__streams *streams)
 {
     ebb__stream *s = ebb__calloc(1, sizeof *s);
@@ -104,12 +150,12 @@ ebb_status ebb__stream_open(ebb__stream **out, ebb__streams *streams)
     s->streams = streams;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
-    int error = streams->dry ? 0 : start_worker(s);
-    if (error) {
+    ebb_status st = start(s);
+    if (st != EBB_OK) {
         pthread_cond_destroy(&s->changed);
         pthread_mutex_destroy(&s->lock);
         ebb__free(s);
-        return ebb_fail(EBB_ENOMEM, "stream: cannot start its thread: %s", strerror(error));
+        return st;
     }
     pthread_mutex_lock(&streams->lock);
     s->number = ++streams->n;
@@ -120,8 +166,18 @@ ebb_status ebb__stream_open(ebb__stream **out, ebb__streams *streams)
     return EBB_OK;
 }
 
+static void close_on_accel(ebb__stream *s)
+{
+    ebb__streams *streams = s->streams;
+    uint64_t ticket = ebb__stream_record(s);
+    ebb__stream_synchronize(s, ticket);
+    streams->accel->stream_close(streams->self, s->on_accel);
+    s->on_accel = NULL;
+}
+
 void ebb__stream_close(ebb__stream *s)
 {
+    if (s->on_accel) close_on_accel(s);
     if (!s->has_worker) return;
     pthread_mutex_lock(&s->lock);
     s->ending = true;
@@ -159,38 +215,102 @@ static ebb_status give(ebb__stream *s, ebb__piece what)
     return EBB_OK;
 }
 
-void ebb__stream_lend(ebb__stream *s, ebb__piece *p, ebb__work *work, void *arg)
+ebb_status ebb__stream_enqueue(ebb__stream *s, ebb__work *work, void *arg)
 {
-    if (s->streams->dry) return;
-    *p = (ebb__piece){ .work = work, .arg = arg, .lent = true };
+    ebb__streams *streams = s->streams;
+    if (streams->accel) return streams->accel->host_call(streams->self, s->on_accel, work, arg);
+    return give(s, (ebb__piece){ .work = work, .arg = arg });
+}
+
+ebb_status ebb__stream_wait_event(ebb__stream *s, ebb__stream *other, uint64_t ticket)
+{
+    ebb__streams *streams = s->streams;
+    if (streams->accel) return streams->accel->stream_wait(streams->self, s->on_accel, other->on_accel, ticket);
+    return give(s, (ebb__piece){ .other = other, .ticket = ticket });
+}
+
+/* The stream's later work begins after all that is computed so far. */
+static ebb_status wait_for_compute(ebb__stream *s)
+{
+    const ebb__streams *streams = s->streams;
+    uint64_t ticket;
+    EBB__TRY(streams->accel->record(streams->self, NULL, &ticket));
+    return streams->accel->stream_wait(streams->self, s->on_accel, NULL, ticket);
+}
+
+static ebb_status copy_on_accel(ebb__stream *s, void *to, const void *from, size_t bytes, ebb__accel_copy_kind kind)
+{
+    EBB__TRY(wait_for_compute(s));
+    return s->streams->accel->copy(s->streams->self, s->on_accel, to, from, bytes, kind);
+}
+
+ebb_status ebb__stream_enqueue_copy(ebb__stream *s, void *to, const void *from, size_t bytes,
+                                    ebb__accel_copy_kind kind)
+{
+    if (s->streams->accel) return copy_on_accel(s, to, from, bytes, kind);
+    return give(s, (ebb__piece){ .to = to, .from = from, .bytes = bytes });
+}
+
+void ebb__stream_copy(ebb__stream *s, ebb__piece *p, void *to, const void *from, size_t bytes,
+                      ebb__accel_copy_kind kind)
+{
+    ebb__streams *streams = s->streams;
+    if (streams->dry || bytes == 0) return;
+    if (streams->accel) {
+        ebb__streams_keep_error(streams, copy_on_accel(s, to, from, bytes, kind));
+        return;
+    }
+    *p = (ebb__piece){ .to = to, .from = from, .bytes = bytes, .lent = true };
     append(s, p);
 }
 
-ebb_status ebb__stream_enqueue(ebb__stream *stream, ebb__work *work, void *arg)
+void ebb__stream_join(ebb__stream *s, uint64_t ticket)
 {
-    return give(stream, (ebb__piece){ .work = work, .arg = arg });
+    ebb__streams *streams = s->streams;
+    if (streams->accel)
+        ebb__streams_keep_error(streams, streams->accel->stream_wait(streams->self, NULL, s->on_accel, ticket));
+    else
+        ebb__stream_synchronize(s, ticket);
 }
 
-ebb_status ebb__stream_wait_event(ebb__stream *stream, ebb__stream *other, uint64_t ticket)
+/* ---- tickets: those of an accelerator, where stream may be its compute stream ------------- */
+
+static uint64_t accel_record(ebb__streams *streams, ebb__accel_stream *stream)
 {
-    return give(stream, (ebb__piece){ .other = other, .ticket = ticket });
+    uint64_t ticket = 0;
+    ebb__streams_keep_error(streams, streams->accel->record(streams->self, stream, &ticket));
+    return ticket;
 }
+
+static void accel_wait(ebb__streams *streams, ebb__accel_stream *stream, uint64_t ticket)
+{
+    ebb__streams_keep_error(streams, streams->accel->wait(streams->self, stream, ticket));
+}
+
+/* ---- and of any ---------------------------------------------------------------------------- */
 
 uint64_t ebb__stream_record(ebb__stream *s)
 {
+    if (s->on_accel) return accel_record(s->streams, s->on_accel);
     pthread_mutex_lock(&s->lock);
     uint64_t ticket = s->given;
     pthread_mutex_unlock(&s->lock);
     return ticket;
 }
 
-bool ebb__stream_query(ebb__stream *stream, uint64_t ticket)
+bool ebb__stream_query(ebb__stream *s, uint64_t ticket)
 {
-    return atomic_load(&stream->finished) >= ticket;
+    ebb__streams *streams = s->streams;
+    if (streams->accel) return !s->on_accel || streams->accel->is_done(streams->self, s->on_accel, ticket);
+    return atomic_load(&s->finished) >= ticket;
 }
 
 void ebb__stream_synchronize(ebb__stream *s, uint64_t ticket)
 {
+    if (s->streams->accel) {
+        if (s->on_accel) accel_wait(s->streams, s->on_accel, ticket);
+        return;
+    }
     pthread_mutex_lock(&s->lock);
     while (atomic_load(&s->finished) < ticket) pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
@@ -207,20 +327,27 @@ static ebb__stream *by_number(ebb__streams *streams, int number)
     return s;
 }
 
+/* Number 0, the compute stream, is no ebb__stream: the cpu's is always done. */
+static bool is_accel_compute(const ebb__streams *streams, int number) { return streams->accel && number == 0; }
+
 static uint64_t fence_record(void *self, int number)
 {
+    if (is_accel_compute(self, number)) return accel_record(self, NULL);
     ebb__stream *s = by_number(self, number);
     return s ? ebb__stream_record(s) : 0;
 }
 
 static bool fence_is_done(void *self, int number, uint64_t ticket)
 {
+    const ebb__streams *streams = self;
+    if (is_accel_compute(self, number)) return streams->accel->is_done(streams->self, NULL, ticket);
     ebb__stream *s = by_number(self, number);
     return !s || ebb__stream_query(s, ticket);
 }
 
 static void fence_wait(void *self, int number, uint64_t ticket)
 {
+    if (is_accel_compute(self, number)) accel_wait(self, NULL, ticket);
     ebb__stream *s = by_number(self, number);
     if (s) ebb__stream_synchronize(s, ticket);
 }

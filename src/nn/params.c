@@ -5,7 +5,7 @@
 #include "core/mem.h"
 #include "core/rng.h"
 #include "nn/model.h"
-#include "tensor/context.h"
+#include "tensor/host_view.h"
 
 /* FNV-1a: each parameter draws from a stream of its own, whatever the order and the thread count. */
 static uint64_t hash_name(const char *name)
@@ -60,24 +60,27 @@ static void fill_chunks(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-static void fill_random(ebb_tensor *t, const ebb__param_spec *spec, uint64_t seed)
+/* Drawn by the host on every device: so initial weights are the same bits. */
+static ebb_status fill_random(ebb_tensor *t, const ebb__param_spec *spec, uint64_t seed)
 {
     ebb__threads *threads = ebb__context_threads(ebb_tensor_context(t));
+    ebb__host_view view;
+    EBB_TRY(ebb__host_view_of(&view, t, EBB__VIEW_WRITE));
     filling f = { .spec = spec,
                   .seed = seed,
-                  .data = ebb_tensor_data(t),
+                  .data = view.data,
                   .elems = ebb_tensor_elems(t),
                   .f64 = ebb_tensor_dtype(t) == EBB_F64 };
-    if (!threads || !f.data) return; /* dry */
-    ebb__threads_run(threads, (f.elems + DRAW_CHUNK - 1) / DRAW_CHUNK, 8, fill_chunks, &f);
+    if (threads && f.data) /* else dry */
+        ebb__threads_run(threads, (f.elems + DRAW_CHUNK - 1) / DRAW_CHUNK, 8, fill_chunks, &f);
+    return ebb__host_view_close(&view, EBB_OK);
 }
 
 static ebb_status initialise(ebb_tensor *t, const ebb__param_spec *spec, uint64_t seed)
 {
     if (spec->init == EBB__INIT_ZERO) return ebb_fill(t, 0);
     if (spec->init == EBB__INIT_ONE) return ebb_fill(t, 1);
-    fill_random(t, spec, ebb__seed_mix(seed, hash_name(spec->name)));
-    return EBB_OK;
+    return fill_random(t, spec, ebb__seed_mix(seed, hash_name(spec->name)));
 }
 
 /* '*' stands for any run of characters. */

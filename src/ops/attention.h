@@ -2,13 +2,8 @@
 #ifndef EBB_OPS_ATTENTION_H
 #define EBB_OPS_ATTENTION_H
 
+#include "ops/attrs.h"
 #include "ops/kernels.h"
-
-typedef struct ebb__attention_attrs {
-    int64_t heads, kv_heads; /* kv_heads 0: heads */
-    bool causal;
-    double scale;            /* 0: 1 / sqrt(head_dim) */
-} ebb__attention_attrs;
 
 /* Rows of heads: element (b, t, head, d) lies at data + (b * rows + t) * row_stride + head * head_dim + d. */
 typedef struct ebb__heads {

@@ -4,6 +4,8 @@
 
 #include "core/assert.h"
 #include "core/mem.h"
+#include "core/site.h"
+#include "ops/accel_ops.h"
 #include "ops/kernels.h"
 #include "ops/record.h"
 
@@ -146,6 +148,16 @@ static double clock_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
+/* What the kernel has found stays the result.  A measured kernel is waited for. */
+static ebb_status tell_meter(ebb_context *ctx, const ebb_call *c, int pass, const ebb__owner *owner,
+                             const ebb_cost *cost, double start, ebb_status st)
+{
+    bool timed = ctx->meter->timed;
+    if (timed && st == EBB_OK) st = ebb__device_synchronize(&ctx->device);
+    ctx->meter->kernel(ctx->meter, c, pass, owner, cost, timed ? clock_ns() - start : 0);
+    return st;
+}
+
 ebb_status ebb__run_kernel(ebb_call *c, int pass, const ebb__owner *owner, double *flops)
 {
     const ebb_kernel *kernel = &c->op->cpu;
@@ -155,7 +167,9 @@ ebb_status ebb__run_kernel(ebb_call *c, int pass, const ebb__owner *owner, doubl
         c->op->cost(c, &cost);
         *flops += pass == EBB_FORWARD ? cost.fwd_flops : cost.bwd_flops;
     }
-    size_t bytes = kernel->workspace ? kernel->workspace(c, pass, ctx->device.n_threads) : 0;
+    size_t bytes = 0;
+    if (ctx->device.accel) EBB__TRY(ebb__accel_workspace(&bytes, c, pass));
+    else if (kernel->workspace) bytes = kernel->workspace(c, pass, ctx->device.n_threads);
     ebb__block *block = NULL;
     if (bytes) {
         ebb__owner scratch = *owner;
@@ -168,9 +182,9 @@ ebb_status ebb__run_kernel(ebb_call *c, int pass, const ebb__owner *owner, doubl
     ebb_status st = EBB_OK;
     ebb_status (*run)(const ebb_call *) = pass == EBB_FORWARD ? kernel->forward : kernel->backward;
     double start = ctx->meter && ctx->meter->timed ? clock_ns() : 0;
-    if (!ctx->device.dry && run) st = run(c);
-    if (ctx->meter)
-        ctx->meter->kernel(ctx->meter, c, pass, owner, &cost, ctx->meter->timed ? clock_ns() - start : 0);
+    if (ctx->device.accel) st = ebb__accel_run(c, pass);
+    else if (!ctx->device.dry && run) st = run(c);
+    if (ctx->meter) st = tell_meter(ctx, c, pass, owner, &cost, start, st);
     if (block) ebb__pool_release(ctx->pool, block);
     c->workspace = NULL;
     c->workspace_bytes = 0;
@@ -236,7 +250,7 @@ ebb_status ebb__contiguous_now(ebb_tensor **t, const ebb__owner *owner)
     ebb_status st = ebb__tensor_new(&copy, (*t)->ctx, &from, owner);
     if (st != EBB_OK) return st;
     ebb__tensor_arg(copy, &to);
-    ebb__arg_copy((*t)->ctx, &to, &from);
-    ebb_move(t, &copy);
-    return EBB_OK;
+    st = ebb__arg_copy((*t)->ctx, &to, &from);
+    if (st == EBB_OK) ebb_move(t, &copy);
+    return st;
 }

@@ -22,6 +22,8 @@ static inline int64_t ebb__rows(const ebb_arg *a)
 ebb_status ebb__infer_like_first(ebb_call *call);
 /* EDTYPE unless input i is one of f32, f64 (compute dtypes); names the op. */
 ebb_status ebb__require_compute_dtype(const ebb_call *call, int i);
+/* The dtype that sums and row statistics of `dtype` are in: halves are summed in f32. */
+static inline ebb_dtype ebb__compute_dtype(ebb_dtype dtype) { return dtype == EBB_F64 ? EBB_F64 : EBB_F32; }
 /* EDTYPE unless all inputs share one dtype; or share one of f32, f64, f16, bf16. */
 ebb_status ebb__require_same_dtype(const ebb_call *call);
 ebb_status ebb__require_float(const ebb_call *call);

@@ -5,7 +5,10 @@
  * The kernels are in attention_kernels.c. */
 #include <ebb/ops.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include "ops/attention.h"
+#include "ops/cuda/scratch.h"
 #include "ops/table.h"
 
 enum { Q, K, V, MASK };
@@ -51,7 +54,7 @@ static ebb_status set_outputs(ebb_call *call, int64_t head_dim)
     int64_t batch = first->dims[0], rows = first->dims[1], heads = from_attrs(call).heads;
     ebb_status st = ebb_arg_set(&call->out[OUT], first->dtype, 3, (int64_t[]){ batch, rows, heads * head_dim });
     if (st != EBB_OK) return st;
-    return ebb_arg_set(&call->out[LSE], first->dtype, 3, (int64_t[]){ batch, heads, rows });
+    return ebb_arg_set(&call->out[LSE], ebb__compute_dtype(first->dtype), 3, (int64_t[]){ batch, heads, rows });
 }
 
 static ebb_status check_mask(const ebb_call *call)
@@ -137,6 +140,27 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
 {
     ebb__attention a = shape_of(call);
     return ebb__attention_workspace(&a, pass, threads);
+}
+
+/* cuDNN computes the gradients of halves only where it may do so in varying order (docs/cuda.md). */
+static bool cudnn_backward(const ebb__attention *a)
+{
+    const char *way = getenv("EBB_CUDA_ATTENTION");
+    return (a->dtype == EBB_F16 || a->dtype == EBB_BF16) && way && strcmp(way, "fast") == 0;
+}
+
+/* Own kernels: delta, one number per row of a head, and where a head takes several blocks a copy of dout.
+ * cuDNN: a number per row, the sums of dq in f32, and as much again (device/cuda/cudnn.h). */
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    ebb__attention a = shape_of(call);
+    if (pass == EBB_FORWARD) return 0;
+    size_t rows = (size_t)(a.batch * a.heads * a.t_q), elems = rows * (size_t)a.head_dim;
+    size_t bytes = ebb__cuda_scratch(rows * ebb__cuda_real_bytes(a.dtype));
+    if (cudnn_backward(&a)) bytes += 2 * ebb__cuda_scratch(elems * sizeof(float));
+    else if (a.head_dim > ebb__cuda_attention_width(a.dtype) && !is_packed(call) && call->want[Q])
+        bytes += elems * ebb_dtype_bytes(a.dtype);
+    return bytes;
 }
 
 /* ---- data ------------------------------------------------------------------------------------- */
@@ -282,6 +306,7 @@ const ebb_op ebb_op_attention = {
                [K] = EBB_IN(Q) | EBB_IN(K) | EBB_IN(V) | EBB_IN(MASK) | EBB_OUT(OUT) | EBB_OUT(LSE),
                [V] = EBB_IN(Q) | EBB_IN(K) | EBB_IN(MASK) | EBB_OUT(LSE) },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
 };
 
@@ -289,6 +314,7 @@ const ebb_op ebb_op_attention_packed = {
     .name = "attention_packed", .min_in = 1, .max_in = 1, .n_out = 2, .n_aux = 1,
     .flags = EBB_OP_JOINT, .needs = { EBB_IN(0) | EBB_OUT(OUT) | EBB_OUT(LSE) },
     .infer = packed_infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = packed_cases, .n_cases = sizeof packed_cases / sizeof *packed_cases,
 };
 

@@ -1,5 +1,6 @@
 /* ops/op_binary.c: add sub mul div of tensors that broadcast as NumPy does.
  * The gradient of a broadcast operand is summed to the operand's shape. */
+#include "ops/cuda/reduce_plan.h"
 #include "ops/kernels.h"
 #include "ops/reduce.h"
 #include "ops/table.h"
@@ -117,6 +118,17 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
     return most;
 }
 
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    size_t most = 0;
+    for (int i = 0; i < 2 && pass == EBB_BACKWARD; i++) {
+        if (!call->want[i] || call->in[i].elems == call->out[0].elems) continue;
+        size_t bytes = ebb__cuda_reduce_bytes(&call->in[i], &call->out[0]);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 EBB__LANES_FN_1(times_p_f32, float, a *p)
 EBB__LANES_FN_1(times_p_f64, double, a *p)
 EBB__LANES_FN_3(div_grad_1_f32, float,
@@ -214,18 +226,21 @@ const ebb_op ebb_op_add = {
     .name = "add", .min_in = 2, .max_in = 2, .n_out = 1, .flags = ELEMENTWISE,
     .pass = EBB_PASS(0) | EBB_PASS(1),
     .infer = infer, .cost = cost, .cpu = {add_forward, add_backward, workspace},
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = COUNT(cases),
 };
 const ebb_op ebb_op_sub = {
     .name = "sub", .min_in = 2, .max_in = 2, .n_out = 1, .flags = ELEMENTWISE,
     .pass = EBB_PASS(0),
     .infer = infer, .cost = cost, .cpu = {sub_forward, sub_backward, workspace},
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = COUNT(cases),
 };
 const ebb_op ebb_op_mul = {
     .name = "mul", .min_in = 2, .max_in = 2, .n_out = 1, .flags = ELEMENTWISE,
     .needs = {EBB_IN(1), EBB_IN(0)},
     .infer = infer, .cost = cost, .cpu = {mul_forward, mul_backward, workspace},
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = COUNT(cases),
 };
 /* The divisor's gradient could read the quotient instead of the dividend, but the quotient is at
@@ -234,6 +249,7 @@ const ebb_op ebb_op_div = {
     .name = "div", .min_in = 2, .max_in = 2, .n_out = 1, .flags = ELEMENTWISE,
     .needs = {EBB_IN(1), EBB_IN(0) | EBB_IN(1)},
     .infer = infer, .cost = cost_div, .cpu = {div_forward, div_backward, workspace},
+    .cuda_workspace = cuda_workspace,
     .cases = div_cases, .n_cases = COUNT(div_cases),
 };
 

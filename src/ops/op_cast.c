@@ -2,18 +2,15 @@
  * Among floats each conversion rounds once, to nearest even; among integers it wraps; integers
  * become floats.  Floats do not become integers: which rounding is meant is the caller's to say. */
 #include "core/half.h"
+#include "ops/attrs.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
 #include "ops/walk.h"
 #include <ebb/ops.h>
 
-typedef struct cast_attrs {
-    int dtype;
-} cast_attrs;
-
 static ebb_status infer(ebb_call *call)
 {
-    int dtype = EBB_ATTRS(call, cast_attrs)->dtype;
+    int dtype = EBB_ATTRS(call, ebb__cast_attrs)->dtype;
     const ebb_arg *x = &call->in[0];
     if (dtype < 0 || dtype >= EBB_N_DTYPES) {
         return ebb_fail(EBB_EINVAL, "cast: dtype %d; allowed are 0 to %d", dtype, EBB_N_DTYPES - 1);
@@ -182,7 +179,7 @@ static void cost(const ebb_call *call, ebb_cost *cost) { ebb__cost_elementwise(c
 
 /* ---- cases ------------------------------------------------------------------------------- */
 
-static const cast_attrs f32 = {EBB_F32}, f64 = {EBB_F64}, i32 = {EBB_I32}, i64 = {EBB_I64},
+static const ebb__cast_attrs f32 = {EBB_F32}, f64 = {EBB_F64}, i32 = {EBB_I32}, i64 = {EBB_I64},
                         none = {99};
 #define NORMAL(...) {{__VA_ARGS__, EBB_CASE_NORMAL, 0, false, false}}
 #define STRIDED(...) {{__VA_ARGS__, EBB_CASE_NORMAL, 0, true, false}}
@@ -208,6 +205,6 @@ const ebb_op ebb_op_cast = {
 
 ebb_status ebb_cast(ebb_tensor **out, ebb_tensor *x, ebb_dtype dtype)
 {
-    cast_attrs attrs = { (int)dtype };
+    ebb__cast_attrs attrs = { (int)dtype };
     return ebb__apply_one(&ebb_op_cast, out, &x, 1, &attrs, sizeof attrs);
 }

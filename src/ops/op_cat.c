@@ -1,16 +1,13 @@
 /* ops/op_cat.c: tensors joined along an axis.  Backward hands each input its part of dy. */
+#include "ops/attrs.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
 #include "ops/walk.h"
 #include <ebb/ops.h>
 
-typedef struct cat_attrs {
-    int64_t axis;
-} cat_attrs; /* after infer(): not negative */
-
 static int64_t axis_of(const ebb_call *call)
 {
-    return ((const cat_attrs *)(const void *)call->attrs)->axis;
+    return ((const ebb__cat_attrs *)(const void *)call->attrs)->axis;
 }
 
 /* Input i must be like input 0 but for the size of the axis. */
@@ -30,7 +27,7 @@ static ebb_status check_input(const ebb_call *call, int i, int64_t axis)
 static ebb_status infer(ebb_call *call)
 {
     ebb_status st = ebb__require_same_dtype(call);
-    int64_t *axis = &EBB_ATTRS(call, cat_attrs)->axis;
+    int64_t *axis = &EBB_ATTRS(call, ebb__cat_attrs)->axis;
     if (st == EBB_OK && call->in[0].ndim == 0)
         return ebb_fail(EBB_ESHAPE, "cat: scalars have no axis");
     if (st == EBB_OK) st = ebb__resolve_axis(call, axis);
@@ -87,7 +84,7 @@ static void cost(const ebb_call *call, ebb_cost *cost)
     *cost = (ebb_cost){ .fwd_bytes = bytes, .bwd_bytes = bytes };
 }
 
-static const cat_attrs first = {0}, last = {-1}, outside = {2};
+static const ebb__cat_attrs first = {0}, last = {-1}, outside = {2};
 #define NORMAL(...) {__VA_ARGS__, EBB_CASE_NORMAL, 0, false, false}
 #define STRIDED(...) {__VA_ARGS__, EBB_CASE_NORMAL, 0, true, false}
 #define FIXED(...) {__VA_ARGS__, EBB_CASE_NORMAL, 0, false, true}
@@ -123,6 +120,6 @@ const ebb_op ebb_op_cat = {
 
 ebb_status ebb_cat(ebb_tensor **out, int n, ebb_tensor *const xs[], int axis)
 {
-    cat_attrs attrs = { axis };
+    ebb__cat_attrs attrs = { axis };
     return ebb__apply_one(&ebb_op_cat, out, xs, n, &attrs, sizeof attrs);
 }

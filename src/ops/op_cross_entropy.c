@@ -4,25 +4,23 @@
  * rows that count.
  *   dlogits = (softmax(logits) - onehot(target)) * dy / divisor. */
 #include <ebb/ops.h>
+#include "ops/attrs.h"
 #include "ops/cross_entropy.h"
+#include "ops/cuda/scratch.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
 
 enum { LOGITS, TARGETS };
 enum { LOSS, LSE };
 
-typedef struct attrs {
-    double normalizer;
-} attrs;
-
 static ebb_status infer(ebb_call *call)
 {
     const ebb_arg *logits = &call->in[LOGITS], *targets = &call->in[TARGETS];
-    ebb_status st = ebb__loss_check(call, TARGETS, "[..., V] and [...]", EBB_ATTRS(call, attrs)->normalizer);
+    ebb_status st = ebb__loss_check(call, TARGETS, "[..., V] and [...]", EBB_ATTRS(call, ebb__cross_entropy_attrs)->normalizer);
     if (st != EBB_OK) return st;
-    st = ebb_arg_set(&call->out[LOSS], logits->dtype, 0, NULL);
+    st = ebb_arg_set(&call->out[LOSS], ebb__compute_dtype(logits->dtype), 0, NULL);
     if (st != EBB_OK) return st;
-    return ebb_arg_set(&call->out[LSE], logits->dtype, targets->ndim, targets->dims);
+    return ebb_arg_set(&call->out[LSE], ebb__compute_dtype(logits->dtype), targets->ndim, targets->dims);
 }
 
 static void cost(const ebb_call *call, ebb_cost *k)
@@ -40,6 +38,13 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
     return pass == EBB_FORWARD ? (size_t)threads * sizeof(double) : 0;
 }
 
+/* The rows' losses, or the weight of a row. */
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    size_t numbers = pass == EBB_FORWARD ? (size_t)call->in[TARGETS].elems : 1;
+    return numbers * ebb__cuda_real_bytes(call->in[LOGITS].dtype);
+}
+
 static ebb__loss_rows rows_of(const ebb_call *call)
 {
     const ebb_arg *logits = &call->in[LOGITS];
@@ -54,7 +59,7 @@ static ebb_status forward(const ebb_call *call)
     ebb_status st = ebb__loss_check_targets(call, r.targets, r.classes);
     if (st != EBB_OK) return st;
     r.partial = call->workspace;
-    double loss = ebb__loss_forward(&r) * ebb__loss_weight(r.targets, EBB_ATTRS(call, attrs)->normalizer);
+    double loss = ebb__loss_forward(&r) * ebb__loss_weight(r.targets, EBB_ATTRS(call, ebb__cross_entropy_attrs)->normalizer);
     if (r.dtype == EBB_F64) *(double *)call->out[LOSS].data = loss;
     else *(float *)call->out[LOSS].data = (float)loss;
     return EBB_OK;
@@ -65,7 +70,7 @@ static ebb_status backward(const ebb_call *call)
     ebb__loss_rows r = rows_of(call);
     const void *dy = call->dout[LOSS].data;
     r.weight = (r.dtype == EBB_F64 ? *(const double *)dy : *(const float *)dy) *
-               ebb__loss_weight(r.targets, EBB_ATTRS(call, attrs)->normalizer);
+               ebb__loss_weight(r.targets, EBB_ATTRS(call, ebb__cross_entropy_attrs)->normalizer);
     r.dlogits = call->din[LOGITS].data;
     r.accumulate = call->accumulate[LOGITS];
     ebb__loss_backward(&r);
@@ -74,8 +79,8 @@ static ebb_status backward(const ebb_call *call)
 
 /* ---- cases -------------------------------------------------------------------------------------- */
 
-static const attrs counted = { .normalizer = 0 }, by_four = { .normalizer = 4 }, negative = { .normalizer = -1 };
-#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(attrs)
+static const ebb__cross_entropy_attrs counted = { .normalizer = 0 }, by_four = { .normalizer = 4 }, negative = { .normalizer = -1 };
+#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(ebb__cross_entropy_attrs)
 
 static const ebb_op_case cases[] = {
     { .name = "all count", .n_in = 2, .in = { { 2, { 6, 5 } }, { 1, { 6 }, EBB_CASE_INDEX, 5 } }, WITH(counted) },
@@ -104,12 +109,13 @@ const ebb_op ebb_op_cross_entropy = {
     .flags = EBB_OP_GRAD_OVER_IN, .no_grad_in = EBB_IN(TARGETS),
     .needs = { [LOGITS] = EBB_IN(LOGITS) | EBB_IN(TARGETS) | EBB_OUT(LSE) },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
 };
 
 ebb_status ebb_cross_entropy(ebb_tensor **out, ebb_tensor *logits, ebb_tensor *targets, double normalizer)
 {
-    attrs at = { .normalizer = normalizer };
+    ebb__cross_entropy_attrs at = { .normalizer = normalizer };
     return ebb_apply(&ebb_op_cross_entropy, (ebb_tensor **[]){ out }, 1, (ebb_tensor *[]){ logits, targets }, 2, &at,
                      sizeof at);
 }

@@ -3,14 +3,11 @@
  * p * 2^32.  Backward draws the same words again, so no mask is saved. */
 #include <ebb/ops.h>
 #include <string.h>
+#include "ops/attrs.h"
 #include "ops/halves.h"
 #include "ops/kernels.h"
 #include "ops/lanes.h"
 #include "ops/table.h"
-
-typedef struct attrs {
-    double p;
-} attrs;
 
 enum {
     WORDS = 4,                     /* of a Philox block */
@@ -21,7 +18,7 @@ enum {
 
 static ebb_status infer(ebb_call *call)
 {
-    double p = EBB_ATTRS(call, attrs)->p;
+    double p = EBB_ATTRS(call, ebb__dropout_attrs)->p;
     ebb_status st = ebb__require_float(call);
     if (st != EBB_OK) return st;
     if (!(p >= 0 && p <= 1)) return ebb_fail(EBB_EINVAL, "dropout: p is %g; it must be in [0, 1]", p);
@@ -115,7 +112,7 @@ static void run_groups(void *arg, int64_t begin, int64_t end, int thread)
 
 static ebb_status run(const ebb_call *call, const void *x, void *y, bool accumulate)
 {
-    double p = EBB_ATTRS(call, attrs)->p, threshold = p * 0x1p32;
+    double p = EBB_ATTRS(call, ebb__dropout_attrs)->p, threshold = p * 0x1p32;
     bool drop_all = threshold >= 0x1p32; /* p = 1, or nothing but rounding below it */
     job j = { .call = call, .x = x, .y = y, .accumulate = accumulate, .drop_all = drop_all,
               .threshold = drop_all ? 0 : (uint32_t)threshold, .scale = drop_all ? 0 : 1 / (1 - p) };
@@ -130,8 +127,8 @@ static ebb_status backward(const ebb_call *call)
     return run(call, call->dout[0].data, call->din[0].data, call->accumulate[0]);
 }
 
-static const attrs none = { .p = 0 }, some = { .p = 0.3 }, everything = { .p = 1 }, too_much = { .p = 1.5 };
-#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(attrs)
+static const ebb__dropout_attrs none = { .p = 0 }, some = { .p = 0.3 }, everything = { .p = 1 }, too_much = { .p = 1.5 };
+#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(ebb__dropout_attrs)
 
 static const ebb_op_case cases[] = {
     { .name = "some dropped", .n_in = 1, .in = { { 2, { 9, 11 } } }, WITH(some) },
@@ -156,6 +153,6 @@ ebb_status ebb_dropout(ebb_tensor **out, ebb_tensor *x, double p)
         ebb_bind(out, x);
         return EBB_OK;
     }
-    attrs at = { .p = p };
+    ebb__dropout_attrs at = { .p = p };
     return ebb_apply(&ebb_op_dropout, (ebb_tensor **[]){ out }, 1, (ebb_tensor *[]){ x }, 1, &at, sizeof at);
 }

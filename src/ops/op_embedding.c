@@ -3,6 +3,7 @@
  * through the indices in order, so sums repeat bit by bit.  Half tables are summed in f32. */
 #include <ebb/ops.h>
 #include <string.h>
+#include "ops/cuda/scratch.h"
 #include "ops/halves.h"
 #include "ops/index.h"
 #include "ops/kernels.h"
@@ -129,6 +130,13 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
     return pass == EBB_BACKWARD && half ? (size_t)call->in[TABLE].elems * sizeof(float) : 0;
 }
 
+/* The indices in order of the rows they name. */
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    if (pass == EBB_FORWARD || call->in[TABLE].elems == 0 || call->in[INDEX].elems == 0) return 0;
+    return ebb__cuda_embedding_layout(call->in[TABLE].dims[0], call->in[INDEX].elems).total;
+}
+
 static ebb_status backward(const ebb_call *call)
 {
     const ebb_arg *din = &call->din[TABLE];
@@ -167,6 +175,7 @@ const ebb_op ebb_op_embedding = {
     .name = "embedding", .min_in = 2, .max_in = 2, .n_out = 1, .no_grad_in = EBB_IN(INDEX),
     .needs = { [TABLE] = EBB_IN(INDEX) },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
 };
 

@@ -4,6 +4,7 @@
  * Half precision is widened to f32 in the workspace: right, not fast. */
 #include <ebb/ops.h>
 #include <string.h>
+#include "ops/cuda/scratch.h"
 #include "ops/halves.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
@@ -165,6 +166,14 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
     return bytes;
 }
 
+/* Partial sums of the columns of dy, for the bias. */
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    sizes s = sizes_of(call);
+    if (pass == EBB_FORWARD || call->n_in <= BIAS || !call->want[BIAS]) return 0;
+    return (size_t)(ebb__cuda_sum_parts(s.rows) * s.outer) * ebb__cuda_real_bytes(call->in[X].dtype);
+}
+
 static ebb_status forward(const ebb_call *call)
 {
     const ebb_arg *y = &call->out[0];
@@ -241,6 +250,7 @@ const ebb_op ebb_op_linear = {
     .name = "linear", .min_in = 2, .max_in = 3, .n_out = 1,
     .needs = { [X] = EBB_IN(WEIGHT), [WEIGHT] = EBB_IN(X), [BIAS] = 0 },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
 };
 

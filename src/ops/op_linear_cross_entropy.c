@@ -7,21 +7,18 @@
  *   dhidden = dlogits weight,  dweight += dlogits^T hidden.
  * With one part the results are those of the two ops, bit for bit. */
 #include <ebb/ops.h>
+#include "ops/attrs.h"
 #include "ops/cross_entropy.h"
+#include "ops/cuda/scratch.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
 
 enum { HIDDEN, WEIGHT, TARGETS };
 enum { LOSS, LSE };
 
-typedef struct attrs {
-    double normalizer;
-    int64_t chunks;
-} attrs;
-
 static int64_t chunk_rows(const ebb_call *call)
 {
-    int64_t rows = call->in[TARGETS].elems, chunks = EBB_ATTRS(call, const attrs)->chunks;
+    int64_t rows = call->in[TARGETS].elems, chunks = EBB_ATTRS(call, const ebb__linear_cross_entropy_attrs)->chunks;
     int64_t some = rows / chunks + (rows % chunks != 0);
     return some > 0 ? some : 1;
 }
@@ -40,7 +37,7 @@ static bool logits_bytes(size_t *out, const ebb_call *call)
 static ebb_status infer(ebb_call *call)
 {
     const ebb_arg *hidden = &call->in[HIDDEN], *weight = &call->in[WEIGHT], *targets = &call->in[TARGETS];
-    const attrs *at = EBB_ATTRS(call, attrs);
+    const ebb__linear_cross_entropy_attrs *at = EBB_ATTRS(call, ebb__linear_cross_entropy_attrs);
     char text[2][96];
     size_t bytes;
     ebb_status st = ebb__loss_check(call, TARGETS, "[..., C] and [...]", at->normalizer);
@@ -54,16 +51,16 @@ static ebb_status infer(ebb_call *call)
         return ebb_fail(EBB_EINVAL, "linear_cross_entropy: %lld chunks; from 1", (long long)at->chunks);
     if (!logits_bytes(&bytes, call))
         return ebb_fail(EBB_ESHAPE, "linear_cross_entropy: the logits of one chunk are more than 2^63 bytes");
-    st = ebb_arg_set(&call->out[LOSS], hidden->dtype, 0, NULL);
+    st = ebb_arg_set(&call->out[LOSS], ebb__compute_dtype(hidden->dtype), 0, NULL);
     if (st != EBB_OK) return st;
-    return ebb_arg_set(&call->out[LSE], hidden->dtype, targets->ndim, targets->dims);
+    return ebb_arg_set(&call->out[LSE], ebb__compute_dtype(hidden->dtype), targets->ndim, targets->dims);
 }
 
 static void cost(const ebb_call *call, ebb_cost *k)
 {
     double rows = (double)call->in[TARGETS].elems, inner = (double)ebb__cols(&call->in[HIDDEN]);
     double classes = (double)call->in[WEIGHT].dims[0], product = 2 * rows * inner * classes;
-    double parts = (double)EBB_ATTRS(call, const attrs)->chunks;
+    double parts = (double)EBB_ATTRS(call, const ebb__linear_cross_entropy_attrs)->chunks;
     double bytes = (double)ebb_dtype_bytes(call->in[HIDDEN].dtype) *
                    (rows * inner + parts * classes * inner + 2 * rows * classes);
     *k = (ebb_cost){ .fwd_flops = product + 4 * rows * classes, .bwd_flops = 3 * product + 4 * rows * classes,
@@ -79,6 +76,15 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
     bool fits = logits_bytes(&bytes, call);
     EBB_ASSERT(fits); /* infer() said so */
     return bytes + (pass == EBB_FORWARD ? (size_t)threads * sizeof(double) : 0);
+}
+
+/* One part's logits, then the rows' losses or the weight of a row. */
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    size_t bytes = 0, numbers = pass == EBB_FORWARD ? (size_t)call->in[TARGETS].elems : 1;
+    bool fits = logits_bytes(&bytes, call);
+    EBB_ASSERT(fits);
+    return ebb__cuda_scratch(bytes) + numbers * ebb__cuda_real_bytes(call->in[HIDDEN].dtype);
 }
 
 typedef struct part {
@@ -126,7 +132,7 @@ static ebb_status forward(const ebb_call *call)
         make_logits(&p, first);
         total += ebb__loss_forward(&p.rows);
     }
-    double loss = total * ebb__loss_weight(p.rows.targets, EBB_ATTRS(call, const attrs)->normalizer);
+    double loss = total * ebb__loss_weight(p.rows.targets, EBB_ATTRS(call, const ebb__linear_cross_entropy_attrs)->normalizer);
     if (p.rows.dtype == EBB_F64) *(double *)call->out[LOSS].data = loss;
     else *(float *)call->out[LOSS].data = (float)loss;
     return EBB_OK;
@@ -160,7 +166,7 @@ static ebb_status backward(const ebb_call *call)
     part p = first_part(call);
     const void *dy = call->dout[LOSS].data;
     p.rows.weight = (p.rows.dtype == EBB_F64 ? *(const double *)dy : *(const float *)dy) *
-                    ebb__loss_weight(p.rows.targets, EBB_ATTRS(call, const attrs)->normalizer);
+                    ebb__loss_weight(p.rows.targets, EBB_ATTRS(call, const ebb__linear_cross_entropy_attrs)->normalizer);
     int64_t first = 0;
     do { /* once without rows too: the gradient of weight is then 0 */
         make_logits(&p, first);
@@ -174,9 +180,9 @@ static ebb_status backward(const ebb_call *call)
 
 /* ---- cases ------------------------------------------------------------------------------------ */
 
-static const attrs one = { 0, 1 }, two = { 0, 2 }, four = { 0, 4 }, by_four = { 4, 3 }, many = { 0, 100 },
+static const ebb__linear_cross_entropy_attrs one = { 0, 1 }, two = { 0, 2 }, four = { 0, 4 }, by_four = { 4, 3 }, many = { 0, 100 },
                    none = { 0, 0 }, negative = { -1, 2 };
-#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(attrs)
+#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(ebb__linear_cross_entropy_attrs)
 #define TARGETS_OF(kind, classes, ...) { __VA_ARGS__, kind, classes }
 
 static const ebb_op_case cases[] = {
@@ -224,13 +230,14 @@ const ebb_op ebb_op_linear_cross_entropy = {
     .flags = EBB_OP_JOINT | EBB_OP_GRAD_OVER_IN, .no_grad_in = EBB_IN(TARGETS),
     .needs = { [HIDDEN] = NEEDS, [WEIGHT] = NEEDS },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
 };
 
 ebb_status ebb_linear_cross_entropy(ebb_tensor **out, ebb_tensor *hidden, ebb_tensor *weight, ebb_tensor *targets,
                                     double normalizer, int64_t chunks)
 {
-    attrs at = { .normalizer = normalizer, .chunks = chunks };
+    ebb__linear_cross_entropy_attrs at = { .normalizer = normalizer, .chunks = chunks };
     return ebb_apply(&ebb_op_linear_cross_entropy, (ebb_tensor **[]){ out }, 1,
                      (ebb_tensor *[]){ hidden, weight, targets }, 3, &at, sizeof at);
 }

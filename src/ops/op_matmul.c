@@ -5,15 +5,13 @@
  * Half precision is widened to f32 in the workspace: right, not fast. */
 #include <ebb/ops.h>
 #include <string.h>
+#include "ops/attrs.h"
+#include "ops/cuda/scratch.h"
 #include "ops/halves.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
 
 enum { A, B };
-
-typedef struct attrs {
-    bool trans_a, trans_b;
-} attrs;
 
 static int64_t last(const ebb_arg *x, int from_end) { return x->dims[x->ndim - from_end]; }
 
@@ -21,7 +19,7 @@ static int64_t last(const ebb_arg *x, int from_end) { return x->dims[x->ndim - f
 
 static ebb_status mismatch(const ebb_call *call, const char *what)
 {
-    const attrs *at = EBB_ATTRS(call, attrs);
+    const ebb__matmul_attrs *at = EBB_ATTRS(call, ebb__matmul_attrs);
     char text[2][96];
     return ebb_fail(EBB_ESHAPE, "matmul: %s%s and %s%s: %s", ebb_arg_describe(&call->in[A], text[0], sizeof text[0]),
                     at->trans_a ? " transposed" : "", ebb_arg_describe(&call->in[B], text[1], sizeof text[1]),
@@ -30,7 +28,7 @@ static ebb_status mismatch(const ebb_call *call, const char *what)
 
 static ebb_status infer(ebb_call *call)
 {
-    const attrs *at = EBB_ATTRS(call, attrs);
+    const ebb__matmul_attrs *at = EBB_ATTRS(call, ebb__matmul_attrs);
     const ebb_arg *a = &call->in[A], *b = &call->in[B];
     ebb_status st = ebb__require_float(call);
     if (st != EBB_OK) return st;
@@ -53,7 +51,7 @@ static ebb_status infer(ebb_call *call)
 static void cost(const ebb_call *call, ebb_cost *k)
 {
     const ebb_arg *a = &call->in[A], *b = &call->in[B], *y = &call->out[0];
-    double inner = (double)last(a, EBB_ATTRS(call, attrs)->trans_a ? 2 : 1);
+    double inner = (double)last(a, EBB_ATTRS(call, ebb__matmul_attrs)->trans_a ? 2 : 1);
     double size = (double)ebb_dtype_bytes(a->dtype);
     double bytes = size * ((double)a->elems + (double)b->elems + (double)y->elems);
     *k = (ebb_cost){ .fwd_flops = 2 * inner * (double)y->elems, .bwd_flops = 4 * inner * (double)y->elems,
@@ -82,7 +80,7 @@ static int64_t batch_step(const ebb_arg *x, int from_end)
 
 static batches batches_of(const ebb_call *call)
 {
-    const attrs *at = EBB_ATTRS(call, attrs);
+    const ebb__matmul_attrs *at = EBB_ATTRS(call, ebb__matmul_attrs);
     const ebb_arg *y = &call->out[0];
     batches p = { .m = last(y, 2), .n = last(y, 1), .k = last(&call->in[A], at->trans_a ? 2 : 1),
                   .n_outer = 1, .inner = 1 };
@@ -140,14 +138,14 @@ static const void *at_elem(const void *base, int64_t offset, ebb_dtype dtype)
 }
 
 /* All of a group's rows are rows of one product where b is shared and a's rows follow each other. */
-static bool folds(const batches *p, const attrs *at)
+static bool folds(const batches *p, const ebb__matmul_attrs *at)
 {
     return !at->trans_a && p->inner_step[B] == 0 && p->inner > 1;
 }
 
 static void run_forward(const ebb_call *call, const operands *o)
 {
-    const attrs *at = EBB_ATTRS(call, attrs);
+    const ebb__matmul_attrs *at = EBB_ATTRS(call, ebb__matmul_attrs);
     batches p = batches_of(call);
     bool fold = folds(&p, at);
     int64_t group_elems = p.inner * p.m * p.n;
@@ -168,7 +166,7 @@ static void run_forward(const ebb_call *call, const operands *o)
 }
 
 /* The gradient of a: dy op(b)^T [m, k], or where a is stored transposed op(b) dy^T [k, m]. */
-static ebb__gemm grad_a(const batches *p, const attrs *at, const void *b, const void *dy)
+static ebb__gemm grad_a(const batches *p, const ebb__matmul_attrs *at, const void *b, const void *dy)
 {
     bool fold = folds(p, at);
     int64_t ldb = at->trans_b ? p->k : p->n, stride_b = p->inner_step[B], stride_y = p->m * p->n;
@@ -183,7 +181,7 @@ static ebb__gemm grad_a(const batches *p, const attrs *at, const void *b, const 
 }
 
 /* The gradient of b: op(a)^T dy [k, n], or where b is stored transposed dy^T op(a) [n, k]. */
-static ebb__gemm grad_b(const batches *p, const attrs *at, const void *a, const void *dy)
+static ebb__gemm grad_b(const batches *p, const ebb__matmul_attrs *at, const void *a, const void *dy)
 {
     bool fold = folds(p, at); /* then the sum over batches is a longer inner dimension */
     int64_t depth = fold ? p->inner * p->m : p->m, batch = fold ? 1 : p->inner;
@@ -200,7 +198,7 @@ static ebb__gemm grad_b(const batches *p, const attrs *at, const void *a, const 
 
 static void run_grad(const ebb_call *call, int x, const operands *o, void *din, bool accumulate)
 {
-    const attrs *at = EBB_ATTRS(call, attrs);
+    const ebb__matmul_attrs *at = EBB_ATTRS(call, ebb__matmul_attrs);
     batches p = batches_of(call);
     if (p.n_outer * p.inner == 0 && !accumulate) {
         memset(din, 0, (size_t)call->in[x].elems * ebb_dtype_bytes(o->dtype));
@@ -236,6 +234,30 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
         else if (call->want[x]) elems += wide_elems(&call->in[A]) + wide_elems(&call->in[B]);
     }
     return elems * sizeof(float);
+}
+
+/* The gradient of x is a sum of products, other than along a product's inner dimension. */
+static bool is_summed(const batches *p, const ebb__matmul_attrs *at, int x)
+{
+    bool summed = p->inner > 1 && p->inner_step[x] == 0 && !folds(p, at);
+    for (int d = 0; d < p->ndim; d++) summed = summed || (p->dims[d] > 1 && p->step[x][d] == 0);
+    return summed;
+}
+
+/* Of halves whose gradient is a sum: that in f32, and one group's products. */
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    const ebb__matmul_attrs *at = EBB_ATTRS(call, ebb__matmul_attrs);
+    size_t most = 0;
+    if (pass == EBB_FORWARD || !ebb__is_half(call->in[A].dtype)) return 0;
+    batches p = batches_of(call);
+    for (int x = A; x <= B; x++) {
+        if (!call->want[x] || !is_summed(&p, at, x)) continue;
+        int64_t products = (x == B && folds(&p, at) ? 1 : p.inner) * (x == A ? p.m * p.k : p.k * p.n);
+        size_t bytes = ebb__cuda_scratch((size_t)call->in[x].elems * sizeof(float)) + (size_t)products * 2;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 static ebb_status half_forward(const ebb_call *call)
@@ -296,8 +318,8 @@ static ebb_status backward(const ebb_call *call)
 
 /* ---- cases -------------------------------------------------------------------------------------- */
 
-static const attrs swap_a = { .trans_a = true }, swap_b = { .trans_b = true }, swap_both = { true, true };
-#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(attrs)
+static const ebb__matmul_attrs swap_a = { .trans_a = true }, swap_b = { .trans_b = true }, swap_both = { true, true };
+#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(ebb__matmul_attrs)
 
 static const ebb_op_case cases[] = {
     { .name = "matrices", .n_in = 2, .in = { { 2, { 5, 3 } }, { 2, { 3, 4 } } } },
@@ -335,12 +357,13 @@ const ebb_op ebb_op_matmul = {
     .name = "matmul", .min_in = 2, .max_in = 2, .n_out = 1,
     .needs = { [A] = EBB_IN(B), [B] = EBB_IN(A) },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
 };
 
 ebb_status ebb_matmul_ex(ebb_tensor **out, ebb_tensor *a, ebb_tensor *b, bool trans_a, bool trans_b)
 {
-    attrs at = { .trans_a = trans_a, .trans_b = trans_b };
+    ebb__matmul_attrs at = { .trans_a = trans_a, .trans_b = trans_b };
     return ebb_apply(&ebb_op_matmul, (ebb_tensor **[]){ out }, 1, (ebb_tensor *[]){ a, b }, 2, &at, sizeof at);
 }
 

@@ -2,6 +2,7 @@
  *   da = 2 (a - b) dy / n,  db = -da. */
 #include <ebb/ops.h>
 #include <math.h>
+#include "ops/cuda/scratch.h"
 #include "ops/kernels.h"
 #include "ops/lanes.h"
 #include "ops/rows.h"
@@ -22,7 +23,7 @@ static ebb_status infer(ebb_call *call)
         return ebb_fail(EBB_ESHAPE, "mse: %s and %s; they must have one shape",
                         ebb_arg_describe(a, text[0], sizeof text[0]), ebb_arg_describe(b, text[1], sizeof text[1]));
     }
-    return ebb_arg_set(&call->out[0], a->dtype, 0, NULL);
+    return ebb_arg_set(&call->out[0], ebb__compute_dtype(a->dtype), 0, NULL);
 }
 
 static void cost(const ebb_call *call, ebb_cost *k)
@@ -36,6 +37,12 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
 {
     (void)call;
     return pass == EBB_FORWARD ? (size_t)threads * sizeof(double) : 0;
+}
+
+/* One partial sum per block. */
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    return pass == EBB_FORWARD ? EBB__CUDA_MSE_PARTS * ebb__cuda_real_bytes(call->in[A].dtype) : 0;
 }
 
 #define REAL float
@@ -81,6 +88,7 @@ const ebb_op ebb_op_mse = {
     .name = "mse", .min_in = 2, .max_in = 2, .n_out = 1, .flags = EBB_OP_JOINT,
     .needs = { [A] = EBB_IN(A) | EBB_IN(B), [B] = EBB_IN(A) | EBB_IN(B) },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
 };
 

@@ -5,16 +5,14 @@
  *   dx = rstd * (h - mean(h) - n * mean(h n))   (rmsnorm: without mean(h)),  dgain = sum dy n,  dbias = sum dy.
  * The auxiliary outputs are one number per row each: rstd, and for layernorm the mean before it. */
 #include <ebb/ops.h>
+#include "ops/attrs.h"
+#include "ops/cuda/scratch.h"
 #include "ops/kernels.h"
 #include "ops/lanes.h"
 #include "ops/rows.h"
 #include "ops/table.h"
 
 enum { X, GAIN, BIAS };
-
-typedef struct attrs {
-    double eps;
-} attrs;
 
 /* By its outputs, not its address: a copy of the descriptor is as good. */
 static bool is_centered(const ebb_call *call) { return call->n_out == 3; }
@@ -26,7 +24,7 @@ static ebb_status infer(ebb_call *call)
     const ebb_arg *x = &call->in[X];
     const char *name = call->op->name;
     char text[96];
-    double eps = EBB_ATTRS(call, attrs)->eps;
+    double eps = EBB_ATTRS(call, ebb__norm_attrs)->eps;
     ebb_status st = ebb__require_compute_dtype(call, X);
     if (st != EBB_OK) return st;
     if (x->ndim < 1) return ebb_fail(EBB_ESHAPE, "%s: x is a scalar; it must be [..., C]", name);
@@ -39,7 +37,7 @@ static ebb_status infer(ebb_call *call)
     if (!(eps >= 0) || isinf(eps)) return ebb_fail(EBB_EINVAL, "%s: eps is %g; it must be 0 or more", name, eps);
     st = ebb_arg_set(&call->out[0], x->dtype, x->ndim, x->dims);
     for (int i = 1; i < call->op->n_out && st == EBB_OK; i++) {
-        st = ebb_arg_set(&call->out[i], x->dtype, x->ndim - 1, x->dims);
+        st = ebb_arg_set(&call->out[i], ebb__compute_dtype(x->dtype), x->ndim - 1, x->dims);
     }
     return st;
 }
@@ -82,6 +80,15 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
 #define F(name) name##_f64
 #include "ops/norm.inc"
 
+/* Each part of the rows has sums for gain and for bias. */
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    const ebb_arg *x = &call->in[X];
+    bool sums = call->want[GAIN] || (call->n_in > BIAS && call->want[BIAS]);
+    if (pass == EBB_FORWARD || !sums) return 0;
+    return (size_t)(ebb__cuda_norm_parts(ebb__rows(x)) * 2 * ebb__cols(x)) * ebb__cuda_real_bytes(x->dtype);
+}
+
 static ebb_status forward(const ebb_call *call)
 {
     const ebb_arg *x = &call->in[X];
@@ -105,8 +112,8 @@ static ebb_status backward(const ebb_call *call)
 
 /* ---- cases -------------------------------------------------------------------------------------- */
 
-static const attrs small_eps = { .eps = 1e-5 }, large_eps = { .eps = 0.5 }, bad_eps = { .eps = -1 };
-#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(attrs)
+static const ebb__norm_attrs small_eps = { .eps = 1e-5 }, large_eps = { .eps = 0.5 }, bad_eps = { .eps = -1 };
+#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(ebb__norm_attrs)
 
 static const ebb_op_case layernorm_cases[] = {
     { .name = "matrix", .n_in = 3, .in = { { 2, { 5, 7 } }, { 1, { 7 } }, { 1, { 7 } } }, WITH(small_eps) },
@@ -149,6 +156,7 @@ const ebb_op ebb_op_layernorm = {
     .needs = { [X] = EBB_IN(X) | EBB_IN(GAIN) | EBB_OUT(1) | EBB_OUT(2),
                [GAIN] = EBB_IN(X) | EBB_OUT(1) | EBB_OUT(2) },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = layernorm_cases, .n_cases = sizeof layernorm_cases / sizeof *layernorm_cases,
 };
 
@@ -156,18 +164,19 @@ const ebb_op ebb_op_rmsnorm = {
     .name = "rmsnorm", .min_in = 2, .max_in = 2, .n_out = 2, .n_aux = 1, .flags = FLAGS,
     .needs = { [X] = EBB_IN(X) | EBB_IN(GAIN) | EBB_OUT(1), [GAIN] = EBB_IN(X) | EBB_OUT(1) },
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = rmsnorm_cases, .n_cases = sizeof rmsnorm_cases / sizeof *rmsnorm_cases,
 };
 
 ebb_status ebb_layernorm(ebb_tensor **out, ebb_tensor *x, ebb_tensor *gain, ebb_tensor *bias, double eps)
 {
-    attrs at = { .eps = eps };
+    ebb__norm_attrs at = { .eps = eps };
     return ebb_apply(&ebb_op_layernorm, (ebb_tensor **[]){ out }, 1, (ebb_tensor *[]){ x, gain, bias },
                      bias ? 3 : 2, &at, sizeof at);
 }
 
 ebb_status ebb_rmsnorm(ebb_tensor **out, ebb_tensor *x, ebb_tensor *gain, double eps)
 {
-    attrs at = { .eps = eps };
+    ebb__norm_attrs at = { .eps = eps };
     return ebb_apply(&ebb_op_rmsnorm, (ebb_tensor **[]){ out }, 1, (ebb_tensor *[]){ x, gain }, 2, &at, sizeof at);
 }

@@ -1,4 +1,6 @@
 /* ops/op_reduce.c: sum and mean over some axes.  Backward spreads dy; it reads nothing saved. */
+#include "ops/attrs.h"
+#include "ops/cuda/reduce_plan.h"
 #include "ops/kernels.h"
 #include "ops/reduce.h"
 #include "ops/table.h"
@@ -7,21 +9,14 @@
 
 /* Given: the axes as the caller wrote them.  After infer(): bit d of `mask` is axis d, and nothing
  * else counts. */
-typedef struct reduce_attrs {
-    int n_axes; /* 0: all */
-    int axes[EBB_MAX_DIMS];
-    int keep_dims;
-    uint32_t mask;
-} reduce_attrs;
-
-static const reduce_attrs *attrs_of(const ebb_call *call)
+static const ebb__reduce_attrs *attrs_of(const ebb_call *call)
 {
-    return (const reduce_attrs *)(const void *)call->attrs;
+    return (const ebb__reduce_attrs *)(const void *)call->attrs;
 }
 
 static ebb_status find_mask(ebb_call *call)
 {
-    reduce_attrs *attrs = EBB_ATTRS(call, reduce_attrs);
+    ebb__reduce_attrs *attrs = EBB_ATTRS(call, ebb__reduce_attrs);
     int ndim = call->in[0].ndim;
     attrs->mask = 0;
     if (attrs->n_axes < 0 || attrs->n_axes > EBB_MAX_DIMS) {
@@ -47,7 +42,7 @@ static ebb_status infer(ebb_call *call)
     ebb_status st = ebb__require_float(call);
     if (st == EBB_OK) st = find_mask(call);
     if (st != EBB_OK) return st;
-    const reduce_attrs *attrs = attrs_of(call);
+    const ebb__reduce_attrs *attrs = attrs_of(call);
     const ebb_arg *x = &call->in[0];
     int64_t dims[EBB_MAX_DIMS];
     int ndim = 0;
@@ -61,7 +56,7 @@ static ebb_status infer(ebb_call *call)
 /* `small` (out or dout) with the summed dims put back as 1; strides kept. */
 static ebb_arg expanded(const ebb_call *call, const ebb_arg *small)
 {
-    const reduce_attrs *attrs = attrs_of(call);
+    const ebb__reduce_attrs *attrs = attrs_of(call);
     ebb_arg wide = *small;
     wide.ndim = call->in[0].ndim;
     int from = 0;
@@ -127,6 +122,13 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
     return ebb__reduction_workspace(&out, &call->in[0], threads);
 }
 
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    if (pass == EBB_BACKWARD) return 0;
+    ebb_arg out = expanded(call, &call->out[0]);
+    return ebb__cuda_reduce_bytes(&out, &call->in[0]);
+}
+
 static void cost(const ebb_call *call, ebb_cost *cost)
 {
     const ebb_arg *x = &call->in[0];
@@ -137,7 +139,7 @@ static void cost(const ebb_call *call, ebb_cost *cost)
 
 /* ---- cases ------------------------------------------------------------------------------- */
 
-static const reduce_attrs all = {0}, all_kept = {.keep_dims = 1}, first = {1, {0}, 0, 0},
+static const ebb__reduce_attrs all = {0}, all_kept = {.keep_dims = 1}, first = {1, {0}, 0, 0},
                           last = {1, {-1}, 0, 0},
                           middle_kept = {1, {1}, 1, 0}, outer = {2, {0, -1}, 0, 0},
                           beyond = {1, {3}, 0, 0},
@@ -170,18 +172,20 @@ static const ebb_op_case cases[] = {
 const ebb_op ebb_op_sum = {
     .name = "sum", .min_in = 1, .max_in = 1, .n_out = 1, .flags = EBB_OP_CHEAP | EBB_OP_STRIDED,
     .infer = infer, .cost = cost, .cpu = {sum_forward, sum_backward, workspace},
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = (int)(sizeof cases / sizeof cases[0]),
 };
 const ebb_op ebb_op_mean = {
     .name = "mean", .min_in = 1, .max_in = 1, .n_out = 1, .flags = EBB_OP_CHEAP | EBB_OP_STRIDED,
     .infer = infer, .cost = cost, .cpu = {mean_forward, mean_backward, workspace},
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = (int)(sizeof cases / sizeof cases[0]),
 };
 
 static ebb_status apply(const ebb_op *op, ebb_tensor **out, ebb_tensor *x, int n_axes,
                         const int *axes, bool keep_dims)
 {
-    reduce_attrs attrs = { .n_axes = n_axes, .keep_dims = keep_dims };
+    ebb__reduce_attrs attrs = { .n_axes = n_axes, .keep_dims = keep_dims };
     for (int i = 0; i < n_axes && i < EBB_MAX_DIMS; i++) attrs.axes[i] = axes[i];
     return ebb__apply_one(op, out, &x, 1, &attrs, sizeof attrs);
 }

@@ -6,6 +6,8 @@
 #include <ebb/ops.h>
 #include <math.h>
 #include <string.h>
+#include "ops/attrs.h"
+#include "ops/cuda/scratch.h"
 #include "ops/kernels.h"
 #include "ops/lanes.h"
 #include "ops/table.h"
@@ -13,15 +15,10 @@
 enum { MAX_HEAD_DIM = 65536 };                    /* as in configs */
 static const int64_t MAX_POSITION = INT64_C(1) << 52; /* the sum with a row number stays exact in f64 */
 
-typedef struct attrs {
-    int64_t head_dim, heads, position; /* heads 0: all */
-    double base;
-} attrs;
-
 static ebb_status infer(ebb_call *call)
 {
     const ebb_arg *x = &call->in[0];
-    const attrs *at = EBB_ATTRS(call, attrs);
+    const ebb__rope_attrs *at = EBB_ATTRS(call, ebb__rope_attrs);
     char text[96];
     ebb_status st = ebb__require_compute_dtype(call, 0);
     if (st != EBB_OK) return st;
@@ -69,7 +66,16 @@ static size_t scratch_bytes(int64_t half) { return ((size_t)half * 3 * sizeof(do
 static size_t workspace(const ebb_call *call, int pass, int threads)
 {
     (void)pass;
-    return (size_t)threads * scratch_bytes(EBB_ATTRS(call, attrs)->head_dim / 2);
+    return (size_t)threads * scratch_bytes(EBB_ATTRS(call, ebb__rope_attrs)->head_dim / 2);
+}
+
+/* The cosines and sines of all rows. */
+static size_t cuda_workspace(const ebb_call *call, int pass)
+{
+    (void)pass;
+    int64_t half = EBB_ATTRS(call, ebb__rope_attrs)->head_dim / 2;
+    if (call->in[0].elems == 0) return 0;
+    return (size_t)(2 * call->in[0].dims[1] * half) * ebb__cuda_real_bytes(call->in[0].dtype);
 }
 
 #define REAL float
@@ -82,7 +88,7 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
 
 static ebb_status run(const ebb_call *call, const void *x, void *y, bool accumulate, double sign)
 {
-    const attrs *at = EBB_ATTRS(call, attrs);
+    const ebb__rope_attrs *at = EBB_ATTRS(call, ebb__rope_attrs);
     const ebb_arg *in = &call->in[0];
     rotation r = { .call = call, .x = x, .y = y, .accumulate = accumulate, .sign = sign, .batch = in->dims[0],
                    .rows = in->dims[1], .width = in->dims[2], .half = at->head_dim / 2,
@@ -102,11 +108,11 @@ static ebb_status backward(const ebb_call *call)
 
 /* ---- cases -------------------------------------------------------------------------------------- */
 
-static const attrs all = { .head_dim = 4, .base = 10000 }, some = { .head_dim = 4, .heads = 2, .base = 10000 },
+static const ebb__rope_attrs all = { .head_dim = 4, .base = 10000 }, some = { .head_dim = 4, .heads = 2, .base = 10000 },
     later = { .head_dim = 6, .base = 100, .position = 7 }, odd = { .head_dim = 3, .base = 10000 },
     no_base = { .head_dim = 4 }, far = { .head_dim = 4, .base = 10000, .position = INT64_MAX },
     wide = { .head_dim = INT64_MAX - 1, .base = 10000 }, too_many = { .head_dim = 4, .heads = 3, .base = 10000 };
-#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(attrs)
+#define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(ebb__rope_attrs)
 
 static const ebb_op_case cases[] = {
     { .name = "all heads", .n_in = 1, .in = { { 3, { 2, 5, 8 } } }, WITH(all) },
@@ -129,13 +135,14 @@ const ebb_op ebb_op_rope = {
     .name = "rope", .min_in = 1, .max_in = 1, .n_out = 1,
     .flags = EBB_OP_INPLACE_OK | EBB_OP_GRAD_OVER_DOUT | EBB_OP_CHEAP,
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
+    .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
 };
 
 ebb_status ebb_rope(ebb_tensor **out, ebb_tensor *x, const ebb_rope_options *options)
 {
     if (!options) return ebb_fail(EBB_EINVAL, "rope: options are NULL");
-    attrs at = { .head_dim = options->head_dim, .heads = options->heads, .position = options->position,
+    ebb__rope_attrs at = { .head_dim = options->head_dim, .heads = options->heads, .position = options->position,
                  .base = options->base };
     return ebb_apply(&ebb_op_rope, (ebb_tensor **[]){ out }, 1, (ebb_tensor *[]){ x }, 1, &at, sizeof at);
 }

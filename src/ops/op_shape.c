@@ -1,5 +1,6 @@
 /* ops/op_shape.c: reshape permute narrow detach (views share storage) and contiguous (a copy).
  * Backward reads nothing saved. */
+#include "ops/attrs.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
 #include "ops/walk.h"
@@ -14,13 +15,8 @@ static void cost_view(const ebb_call *call, ebb_cost *cost)
 
 /* ---- reshape ----------------------------------------------------------------------------- */
 
-typedef struct reshape_attrs {
-    int ndim;
-    int64_t dims[EBB_MAX_DIMS]; /* after infer(): none is -1 */
-} reshape_attrs;
-
 /* Replaces a -1 by what is left. */
-static ebb_status resolve_dims(const ebb_call *call, reshape_attrs *attrs)
+static ebb_status resolve_dims(const ebb_call *call, ebb__reshape_attrs *attrs)
 {
     int unknown = -1;
     int64_t known = 1;
@@ -58,7 +54,7 @@ static ebb_status resolve_dims(const ebb_call *call, reshape_attrs *attrs)
 
 static ebb_status reshape_infer(ebb_call *call)
 {
-    reshape_attrs *attrs = EBB_ATTRS(call, reshape_attrs);
+    ebb__reshape_attrs *attrs = EBB_ATTRS(call, ebb__reshape_attrs);
     if (attrs->ndim < 0 || attrs->ndim > EBB_MAX_DIMS) {
         return ebb_fail(EBB_ESHAPE, "reshape: %d dims; allowed are 0 to %d", attrs->ndim,
                         EBB_MAX_DIMS);
@@ -80,14 +76,9 @@ static ebb_status reshape_backward(const ebb_call *call)
 
 /* ---- permute ----------------------------------------------------------------------------- */
 
-typedef struct permute_attrs {
-    int n;
-    int axes[EBB_MAX_DIMS]; /* out axis d is in axis axes[d]; after infer(): not negative */
-} permute_attrs;
-
 static ebb_status permute_infer(ebb_call *call)
 {
-    permute_attrs *attrs = EBB_ATTRS(call, permute_attrs);
+    ebb__permute_attrs *attrs = EBB_ATTRS(call, ebb__permute_attrs);
     const ebb_arg *x = &call->in[0];
     ebb_arg *y = &call->out[0];
     if (attrs->n != x->ndim) {
@@ -118,7 +109,7 @@ static ebb_status permute_infer(ebb_call *call)
 static ebb_status permute_backward(const ebb_call *call)
 {
     if (!call->din[0].data) return EBB_OK;
-    const permute_attrs *attrs = (const permute_attrs *)(const void *)call->attrs;
+    const ebb__permute_attrs *attrs = (const ebb__permute_attrs *)(const void *)call->attrs;
     ebb_arg dy = call->dout[0]; /* permuted back */
     for (int d = 0; d < dy.ndim; d++) {
         dy.dims[attrs->axes[d]] = call->dout[0].dims[d];
@@ -130,13 +121,9 @@ static ebb_status permute_backward(const ebb_call *call)
 
 /* ---- narrow ------------------------------------------------------------------------------ */
 
-typedef struct narrow_attrs {
-    int64_t axis, start, length;
-} narrow_attrs; /* after infer(): axis >= 0 */
-
 static ebb_status narrow_infer(ebb_call *call)
 {
-    narrow_attrs *attrs = EBB_ATTRS(call, narrow_attrs);
+    ebb__narrow_attrs *attrs = EBB_ATTRS(call, ebb__narrow_attrs);
     ebb_status st = ebb__resolve_axis(call, &attrs->axis);
     if (st != EBB_OK) return st;
     const ebb_arg *x = &call->in[0];
@@ -162,7 +149,7 @@ static ebb_status narrow_backward(const ebb_call *call)
 {
     const ebb_arg *dx = &call->din[0];
     if (!dx->data) return EBB_OK;
-    const narrow_attrs *attrs = (const narrow_attrs *)(const void *)call->attrs;
+    const ebb__narrow_attrs *attrs = (const ebb__narrow_attrs *)(const void *)call->attrs;
     size_t bytes = ebb_dtype_bytes(dx->dtype);
     if (!call->accumulate[0])
         memset(dx->data, 0, (size_t)dx->elems * bytes); /* all-zero bits are 0.0 */
@@ -216,7 +203,7 @@ static void cost_nothing(const ebb_call *call, ebb_cost *cost)
 #define ATTRS(name) &name, sizeof name
 #define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
 
-static const reshape_attrs flat = {1, {-1}}, six_two = {2, {6, 2}}, split = {3, {3, -1, 2}},
+static const ebb__reshape_attrs flat = {1, {-1}}, six_two = {2, {6, 2}}, split = {3, {3, -1, 2}},
                            scalar = {0, {0}},
                            six = {6, {1, 2, 1, 3, 2, 1}}, empty = {2, {5, 0}},
                            two_unknown = {2, {-1, -1}},
@@ -238,7 +225,7 @@ static const ebb_op_case reshape_cases[] = {
     {"seven dims", 1, NORMAL(1, {4}), ATTRS(seven), EBB_ESHAPE},
 };
 
-static const permute_attrs swap = {2, {1, 0}}, rotate = {3, {2, 0, 1}},
+static const ebb__permute_attrs swap = {2, {1, 0}}, rotate = {3, {2, 0, 1}},
                            from_end = {3, {-1, -3, -2}},
                            nothing = {0, {0}}, turn = {6, {5, 4, 3, 2, 1, 0}},
                            repeated = {2, {1, 1}},
@@ -257,7 +244,7 @@ static const ebb_op_case permute_cases[] = {
     {"too few axes", 1, NORMAL(3, {2, 3, 4}), ATTRS(swap), EBB_EINVAL},
 };
 
-static const narrow_attrs rows = {0, 1, 2}, columns = {-1, 2, 3}, column = {1, 2, 1},
+static const ebb__narrow_attrs rows = {0, 1, 2}, columns = {-1, 2, 3}, column = {1, 2, 1},
                           whole = {0, 0, 3},
                           at_end = {0, 3, 0}, too_long = {0, 2, 2}, before = {0, -1, 1},
                           no_axis = {2, 0, 1},
@@ -323,14 +310,14 @@ const ebb_op ebb_op_contiguous = {
 
 ebb_status ebb_reshape(ebb_tensor **out, ebb_tensor *x, int ndim, const int64_t *dims)
 {
-    reshape_attrs attrs = { .ndim = ndim };
+    ebb__reshape_attrs attrs = { .ndim = ndim };
     for (int d = 0; d < ndim && d < EBB_MAX_DIMS; d++) attrs.dims[d] = dims[d];
     return ebb__apply_one(&ebb_op_reshape, out, &x, 1, &attrs, sizeof attrs);
 }
 
 ebb_status ebb_permute(ebb_tensor **out, ebb_tensor *x, int ndim, const int *axes)
 {
-    permute_attrs attrs = { .n = ndim };
+    ebb__permute_attrs attrs = { .n = ndim };
     for (int d = 0; d < ndim && d < EBB_MAX_DIMS; d++) attrs.axes[d] = axes[d];
     return ebb__apply_one(&ebb_op_permute, out, &x, 1, &attrs, sizeof attrs);
 }
@@ -354,7 +341,7 @@ ebb_status ebb_transpose(ebb_tensor **out, ebb_tensor *x, int axis0, int axis1)
 
 ebb_status ebb_narrow(ebb_tensor **out, ebb_tensor *x, int axis, int64_t start, int64_t length)
 {
-    narrow_attrs attrs = { axis, start, length };
+    ebb__narrow_attrs attrs = { axis, start, length };
     return ebb__apply_one(&ebb_op_narrow, out, &x, 1, &attrs, sizeof attrs);
 }
 

@@ -2,15 +2,12 @@
  * softmax      y = exp(x - max) / sum       dx = y (dy - sum(dy y))
  * log_softmax  y = x - max - log(sum)       dx = dy - exp(y) sum(dy)
  * Backward reads y only.  A row of nothing but -inf gives NaN, as 0 / 0 does. */
+#include "ops/attrs.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
 #include "ops/vmath.h"
 #include "ops/walk.h"
 #include <ebb/ops.h>
-
-typedef struct softmax_attrs {
-    int64_t axis;
-} softmax_attrs; /* after infer(): not negative */
 
 static ebb_status infer(ebb_call *call)
 {
@@ -18,7 +15,7 @@ static ebb_status infer(ebb_call *call)
     if (st != EBB_OK) return st;
     if (call->in[0].ndim == 0)
         return ebb_fail(EBB_ESHAPE, "%s: a scalar has no axis", call->op->name);
-    st = ebb__resolve_axis(call, &EBB_ATTRS(call, softmax_attrs)->axis);
+    st = ebb__resolve_axis(call, &EBB_ATTRS(call, ebb__softmax_attrs)->axis);
     return st == EBB_OK ? ebb__infer_like_first(call) : st;
 }
 
@@ -77,7 +74,7 @@ enum { COLUMNS = 128 };
 static task task_of(const ebb_call *call, bool log)
 {
     const ebb_arg *shape = &call->out[0];
-    int64_t axis = ((const softmax_attrs *)(const void *)call->attrs)->axis;
+    int64_t axis = ((const ebb__softmax_attrs *)(const void *)call->attrs)->axis;
     task t = { .length = shape->dims[axis], .stride = 1, .log = log };
     for (int d = (int)axis + 1; d < shape->ndim; d++) t.stride *= shape->dims[d];
     t.tiles_across = t.stride == 1 ? 1 : (t.stride + COLUMNS - 1) / COLUMNS;
@@ -330,7 +327,7 @@ static void cost(const ebb_call *call, ebb_cost *cost) { ebb__cost_elementwise(c
 
 /* ---- cases ------------------------------------------------------------------------------- */
 
-static const softmax_attrs last = {-1}, first = {0}, middle = {1}, beyond = {2}, below = {-3};
+static const ebb__softmax_attrs last = {-1}, first = {0}, middle = {1}, beyond = {2}, below = {-3};
 #define NORMAL(...) {{__VA_ARGS__, EBB_CASE_NORMAL, 0, false, false}}
 #define STRIDED(...) {{__VA_ARGS__, EBB_CASE_NORMAL, 0, true, false}}
 #define INDEX(...) {{__VA_ARGS__, EBB_CASE_INDEX, 9, false, false}}
@@ -369,11 +366,11 @@ const ebb_op ebb_op_log_softmax = {
 
 ebb_status ebb_softmax(ebb_tensor **out, ebb_tensor *x, int axis)
 {
-    softmax_attrs attrs = { axis };
+    ebb__softmax_attrs attrs = { axis };
     return ebb__apply_one(&ebb_op_softmax, out, &x, 1, &attrs, sizeof attrs);
 }
 ebb_status ebb_log_softmax(ebb_tensor **out, ebb_tensor *x, int axis)
 {
-    softmax_attrs attrs = { axis };
+    ebb__softmax_attrs attrs = { axis };
     return ebb__apply_one(&ebb_op_log_softmax, out, &x, 1, &attrs, sizeof attrs);
 }

@@ -1,18 +1,12 @@
 /* ops/op_unary.c: y = f(x), elementwise: scale neg exp tanh sigmoid relu silu gelu.
  * Halves are computed in f32.  Where f' can be had from y, backward reads y: what follows usually
  * keeps y anyway, and x need not live. */
+#include "ops/attrs.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
 #include "ops/vmath.h"
 #include "ops/walk.h"
 #include <ebb/ops.h>
-
-typedef struct scale_attrs {
-    double factor;
-} scale_attrs;
-typedef struct gelu_attrs {
-    int kind;
-} gelu_attrs;
 
 /* ---- formulas ---------------------------------------------------------------------------- */
 
@@ -165,12 +159,12 @@ KERNELS(gelu_tanh, gelu_tanh_grad, &call->in[0])
 
 static bool is_erf(const ebb_call *call)
 {
-    return ((const gelu_attrs *)(const void *)call->attrs)->kind == EBB_GELU_ERF;
+    return ((const ebb__gelu_attrs *)(const void *)call->attrs)->kind == EBB_GELU_ERF;
 }
 
 static ebb_status gelu_infer(ebb_call *call)
 {
-    int kind = EBB_ATTRS(call, gelu_attrs)->kind;
+    int kind = EBB_ATTRS(call, ebb__gelu_attrs)->kind;
     if (kind != EBB_GELU_ERF && kind != EBB_GELU_TANH) {
         return ebb_fail(EBB_EINVAL, "gelu: kind %d; allowed are EBB_GELU_ERF and EBB_GELU_TANH",
                         kind);
@@ -219,7 +213,7 @@ COST(cost_gelu, 28, 38)
 static const ebb_op_case smooth_cases[] = {SHAPES(EBB_CASE_NORMAL, NO_ATTRS)};
 static const ebb_op_case kink_cases[] = {SHAPES(EBB_CASE_AWAY, NO_ATTRS)};
 
-static const scale_attrs factor = {-1.75}, zero_factor = {0.0};
+static const ebb__scale_attrs factor = {-1.75}, zero_factor = {0.0};
 #define FACTOR &factor, sizeof factor
 static const ebb_op_case scale_cases[] = {
     SHAPES(EBB_CASE_NORMAL, FACTOR),
@@ -227,7 +221,7 @@ static const ebb_op_case scale_cases[] = {
       &zero_factor, sizeof zero_factor, EBB_OK },
 };
 
-static const gelu_attrs by_erf = {EBB_GELU_ERF}, by_tanh = {EBB_GELU_TANH}, by_none = {7};
+static const ebb__gelu_attrs by_erf = {EBB_GELU_ERF}, by_tanh = {EBB_GELU_TANH}, by_none = {7};
 #define BY_ERF &by_erf, sizeof by_erf
 #define BY_TANH &by_tanh, sizeof by_tanh
 static const ebb_op_case gelu_cases[] = {
@@ -293,12 +287,12 @@ const ebb_op ebb_op_gelu = {
 
 ebb_status ebb_scale(ebb_tensor **out, ebb_tensor *x, double scale)
 {
-    scale_attrs attrs = { scale };
+    ebb__scale_attrs attrs = { scale };
     return ebb__apply_one(&ebb_op_scale, out, &x, 1, &attrs, sizeof attrs);
 }
 ebb_status ebb_gelu(ebb_tensor **out, ebb_tensor *x, ebb_gelu_kind kind)
 {
-    gelu_attrs attrs = { (int)kind };
+    ebb__gelu_attrs attrs = { (int)kind };
     return ebb__apply_one(&ebb_op_gelu, out, &x, 1, &attrs, sizeof attrs);
 }
 #define VERB(name)                                                                                 \

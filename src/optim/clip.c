@@ -48,29 +48,36 @@ static void scale_range(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-static clip_job job_of(const ebb_optim *o, const ebb_tensor *grad, double factor)
+void ebb__host_sum_squares(double *sum, ebb__threads *threads, const ebb_arg *grad, double *partial_sums)
 {
-    return (clip_job){ .grad = ebb_tensor_data(grad), .f32 = ebb_tensor_dtype(grad) == EBB_F32,
-                       .factor = factor, .sums = o->partial_sums };
+    clip_job job = { .grad = grad->data, .f32 = grad->dtype == EBB_F32, .sums = partial_sums };
+    ebb__threads_run(threads, grad->elems, EBB__UPDATE_GRAIN, sum_range, &job);
+    int ranges = ebb__threads_ranges(threads, grad->elems, EBB__UPDATE_GRAIN);
+    for (int r = 0; r < ranges; r++) *sum += job.sums[r];
 }
 
-static double sum_squares(const ebb_optim *o, ebb__threads *threads)
+void ebb__host_scale(ebb__threads *threads, const ebb_arg *grad, double factor)
 {
-    double sum = 0;
+    clip_job job = { .grad = grad->data, .f32 = grad->dtype == EBB_F32, .factor = factor };
+    ebb__threads_run(threads, grad->elems, EBB__UPDATE_GRAIN, scale_range, &job);
+}
+
+static ebb_status sum_squares(const ebb_optim *o, double *out)
+{
+    ebb__threads *threads = ebb__context_threads(o->ctx);
+    *out = 0;
+    if (!ebb__device_is_host(&o->ctx->device)) return ebb__optim_accel_sum_squares(o, out);
     for (int i = 0; i < o->n; i++) {
         const ebb_tensor *grad = ebb_grad(o->params[i].tensor);
         if (!grad) continue;
-        int64_t elems = ebb_tensor_elems(grad);
-        clip_job job = job_of(o, grad, 1);
-        ebb__threads_run(threads, elems, EBB__UPDATE_GRAIN, sum_range, &job);
-        int ranges = ebb__threads_ranges(threads, elems, EBB__UPDATE_GRAIN);
-        for (int r = 0; r < ranges; r++) sum += job.sums[r];
+        ebb_arg arg;
+        ebb__tensor_arg(grad, &arg);
+        ebb__host_sum_squares(out, threads, &arg, o->partial_sums);
     }
-    return sum;
+    return EBB_OK;
 }
 
-/* ebb_set_grad() lets two parameters hold one gradient tensor: it is scaled once. */
-static bool scaled_before(const ebb_optim *o, int index)
+bool ebb__optim_is_scaled_before(const ebb_optim *o, int index)
 {
     const ebb_tensor *grad = ebb_grad(o->params[index].tensor);
     if (ebb_tensor_refcount(grad) == 1) return false;
@@ -79,26 +86,32 @@ static bool scaled_before(const ebb_optim *o, int index)
     return false;
 }
 
-static void scale_all(const ebb_optim *o, ebb__threads *threads, double factor)
+static ebb_status scale_all(const ebb_optim *o, double factor)
 {
+    ebb__threads *threads = ebb__context_threads(o->ctx);
+    bool host = ebb__device_is_host(&o->ctx->device);
     for (int i = 0; i < o->n; i++) {
         const ebb_tensor *grad = ebb_grad(o->params[i].tensor);
-        if (!grad || scaled_before(o, i)) continue;
+        if (!grad || ebb__optim_is_scaled_before(o, i)) continue;
         ebb__storage_bump(ebb_tensor_storage(grad));
-        clip_job job = job_of(o, grad, factor);
-        ebb__threads_run(threads, ebb_tensor_elems(grad), EBB__UPDATE_GRAIN, scale_range, &job);
+        ebb_arg arg;
+        ebb__tensor_arg(grad, &arg);
+        if (host) ebb__host_scale(threads, &arg, factor);
     }
+    return host ? EBB_OK : ebb__optim_accel_scale(o, factor);
 }
 
 ebb_status ebb_optim_clip(ebb_optim *optim, double max_norm, double *norm)
 {
+    double sum = 0;
     if (isnan(max_norm)) return ebb_fail(EBB_EINVAL, "optim_clip: max_norm is NaN");
     EBB__TRY(ebb__optim_gradients_ready(optim, "optim_clip"));
-    ebb__threads *threads = ebb__context_threads(optim->ctx);
-    double found = threads ? sqrt(sum_squares(optim, threads)) : 0;
+    EBB__TRY(ebb__device_not_capturing(&optim->ctx->device, "optim_clip"));
+    EBB__TRY(sum_squares(optim, &sum));
+    double found = sqrt(sum);
     double factor = max_norm > 0 ? max_norm / (found + 1e-6) : 1;
     /* A norm that is not finite makes gradients NaN or 0, as in PyTorch; it is seen in *norm. */
-    if (threads && !(factor >= 1)) scale_all(optim, threads, factor);
+    if (!(factor >= 1) && !ebb_context_is_dry(optim->ctx)) EBB__TRY(scale_all(optim, factor));
     if (norm) *norm = found;
     return EBB_OK;
 }

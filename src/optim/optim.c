@@ -154,6 +154,7 @@ static ebb_status fill_in(ebb_optim *o, const ebb_named_tensor *params, int n)
     o->partial_sums = ebb__calloc((size_t)ebb_context_threads(o->ctx), sizeof *o->partial_sums);
     if (!o->partial_sums) return EBB_ENOMEM;
     EBB__TRY(add_params(o, params, n));
+    EBB__TRY(ebb__optim_accel_open(o));
     EBB__TRY(ebb_zeros(&o->step_tensor, o->ctx, EBB_I64, 0, NULL));
     ebb_tensor_set_category(o->step_tensor, EBB_CAT_OPTIMIZER);
     return EBB_OK;
@@ -192,6 +193,7 @@ void ebb_optim_free(ebb_optim *optim)
     }
     ebb_drop(&optim->step_tensor);
     ebb__free(optim->params);
+    ebb__optim_accel_close(optim);
     ebb__free(optim->partial_sums);
     ebb__free(optim);
 }
@@ -216,16 +218,15 @@ static void update_range(void *arg, int64_t begin, int64_t end, int thread)
                 job->states[1] ? job->states[1] + at : NULL, end - begin);
 }
 
-static void update_param(const ebb_optim *o, const ebb__param *p)
+double ebb__optim_keep(const ebb_optim *o, const ebb__param *p)
 {
-    ebb__threads *threads = ebb__context_threads(o->ctx);
-    ebb_tensor *grad = ebb_grad(p->tensor);
-    if (!grad) return;
-    ebb__storage_bump(ebb_tensor_storage(p->tensor));
-    for (int i = 0; i < o->n_states; i++) ebb__storage_bump(ebb_tensor_storage(p->states[i]));
-    if (!threads) return; /* dry */
+    return p->decays ? 1 - o->step.lr * o->options.weight_decay : 1;
+}
+
+static void update_on_host(const ebb_optim *o, const ebb__param *p, const ebb_tensor *grad)
+{
     ebb__step step = o->step;
-    step.keep = p->decays ? 1 - step.lr * o->options.weight_decay : 1;
+    step.keep = ebb__optim_keep(o, p);
     update_job job = {
         .step = &step,
         .update = ebb_tensor_dtype(p->tensor) == EBB_F32 ? o->kind->update_f32
@@ -234,7 +235,23 @@ static void update_param(const ebb_optim *o, const ebb__param *p)
         .w = ebb_tensor_data(p->tensor), .grad = ebb_tensor_data(grad),
     };
     for (int i = 0; i < o->n_states; i++) job.states[i] = ebb_tensor_data(p->states[i]);
-    ebb__threads_run(threads, ebb_tensor_elems(p->tensor), EBB__UPDATE_GRAIN, update_range, &job);
+    ebb__threads_run(ebb__context_threads(o->ctx), ebb_tensor_elems(p->tensor), EBB__UPDATE_GRAIN, update_range,
+                     &job);
+}
+
+/* Updates n parameters; those without a gradient are left alone. */
+static ebb_status update(const ebb_optim *o, const ebb__param *params, int n)
+{
+    const ebb__device *device = &o->ctx->device;
+    for (int i = 0; i < n; i++) {
+        const ebb__param *p = &params[i];
+        const ebb_tensor *grad = ebb_grad(p->tensor);
+        if (!grad) continue;
+        ebb__storage_bump(ebb_tensor_storage(p->tensor));
+        for (int s = 0; s < o->n_states; s++) ebb__storage_bump(ebb_tensor_storage(p->states[s]));
+        if (ebb__device_is_host(device)) update_on_host(o, p, grad);
+    }
+    return o->lists ? ebb__optim_accel_update(o, params, n) : EBB_OK;
 }
 
 ebb_status ebb__optim_gradients_ready(const ebb_optim *optim, const char *what)
@@ -275,17 +292,16 @@ static const ebb__param *find_tensor(ebb_optim *optim, const ebb_tensor *tensor)
     return NULL;
 }
 
-void ebb_optim_step_one(ebb_optim *optim, ebb_tensor *param)
+ebb_status ebb_optim_step_one(ebb_optim *optim, ebb_tensor *param)
 {
     const ebb__param *p = find_tensor(optim, param);
-    if (p) update_param(optim, p);
+    return p ? update(optim, p, 1) : EBB_OK;
 }
 
 ebb_status ebb_optim_step(ebb_optim *optim, double lr)
 {
     EBB__TRY(ebb_optim_step_begin(optim, lr));
-    for (int i = 0; i < optim->n; i++) update_param(optim, &optim->params[i]);
-    return EBB_OK;
+    return update(optim, optim->params, optim->n);
 }
 
 void ebb_optim_drop_grads(ebb_optim *optim)

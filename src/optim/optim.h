@@ -2,6 +2,7 @@
 #ifndef EBB_OPTIM_OPTIM_H
 #define EBB_OPTIM_OPTIM_H
 
+#include <ebb/op.h>
 #include <ebb/optim.h>
 #include "core/json.h"
 #include "core/threads.h"
@@ -51,7 +52,27 @@ struct ebb_optim {
     ebb__step step;                                 /* numbers of the step begun last, but for `keep` */
     ebb_tensor *step_tensor;                        /* i64 []: `steps` as files hold it */
     double *partial_sums;                           /* one per thread, for clipping */
+    struct ebb__optim_lists *lists;                 /* accel.c: for the plugin; NULL: the cpu, or dry */
 };
+
+/* 1 - lr * weight_decay, or 1: what the step leaves of the parameter's weights. */
+double ebb__optim_keep(const ebb_optim *optim, const ebb__param *param);
+
+/* ---- clip.c: of one contiguous gradient in host memory ---- */
+/* Adds to *sum; partial_sums: one per thread. */
+void ebb__host_sum_squares(double *sum, ebb__threads *threads, const ebb_arg *grad, double *partial_sums);
+void ebb__host_scale(ebb__threads *threads, const ebb_arg *grad, double factor);
+
+/* ---- accel.c: the same work by an accelerator's plugin ---- */
+/* Makes the lists.  Errors: ENOMEM. */
+EBB_NODISCARD ebb_status ebb__optim_accel_open(ebb_optim *optim);
+void ebb__optim_accel_close(ebb_optim *optim);
+/* Parameters without a gradient are left alone. */
+EBB_NODISCARD ebb_status ebb__optim_accel_update(const ebb_optim *optim, const ebb__param *params, int n);
+EBB_NODISCARD ebb_status ebb__optim_accel_sum_squares(const ebb_optim *optim, double *sum);
+EBB_NODISCARD ebb_status ebb__optim_accel_scale(const ebb_optim *optim, double factor);
+/* clip.c: two parameters may hold one gradient; it is scaled with the first of them. */
+bool ebb__optim_is_scaled_before(const ebb_optim *optim, int index);
 
 /* The tables of keys of the two config objects, for their readers and the test of the JSON Schema. */
 extern const ebb__field ebb__optim_fields[], ebb__schedule_fields[];

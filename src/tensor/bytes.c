@@ -31,10 +31,9 @@ static void copy_row(char *to, int64_t to_stride, const char *from, int64_t from
         memcpy(to + i * to_stride * (int64_t)bytes, from + i * from_stride * (int64_t)bytes, bytes);
 }
 
-void ebb__arg_copy(const ebb_context *ctx, const ebb_arg *to, const ebb_arg *from)
+void ebb__host_arg_copy(const ebb_arg *to, const ebb_arg *from)
 {
-    EBB_ASSERT(to->dtype == from->dtype && to->elems == from->elems);
-    if (ctx->device.dry || !to->elems) return;
+    if (!to->elems) return;
     size_t bytes = ebb_dtype_bytes(to->dtype);
     if (ebb_arg_is_contiguous(to) && ebb_arg_is_contiguous(from)) {
         memcpy(to->data, from->data, (size_t)to->elems * bytes);
@@ -67,10 +66,8 @@ static void add_one(ebb_dtype dtype, char *to, const char *from)
     }
 }
 
-void ebb__arg_add(const ebb_context *ctx, const ebb_arg *to, const ebb_arg *from)
+void ebb__host_arg_add(const ebb_arg *to, const ebb_arg *from)
 {
-    EBB_ASSERT(to->dtype == from->dtype && to->elems == from->elems);
-    if (ctx->device.dry || !to->elems) return;
     int64_t bytes = (int64_t)ebb_dtype_bytes(to->dtype);
     if (to->dtype == EBB_F32 && ebb_arg_is_contiguous(to) && ebb_arg_is_contiguous(from)) {
         float *y = to->data;
@@ -107,9 +104,8 @@ static void value_bits(ebb_dtype dtype, double value, void *out)
     }
 }
 
-void ebb__arg_fill(const ebb_context *ctx, const ebb_arg *to, double value)
+void ebb__host_arg_fill(const ebb_arg *to, double value)
 {
-    if (ctx->device.dry || !to->elems) return;
     size_t bytes = ebb_dtype_bytes(to->dtype);
     char one[8] = { 0 };
     value_bits(to->dtype, value, one);
@@ -129,4 +125,35 @@ void ebb__arg_fill(const ebb_context *ctx, const ebb_arg *to, double value)
             copy_row((char *)to->data + w.to * (int64_t)bytes, to->strides[last], one, 0, to->dims[last], bytes);
         } while (step(&w, to, &same));
     }
+}
+
+/* ---- wherever the bytes are --------------------------------------------------------------- */
+
+ebb_status ebb__arg_copy(const ebb_context *ctx, const ebb_arg *to, const ebb_arg *from)
+{
+    const ebb__accelerator *accel = ctx->device.accel;
+    EBB_ASSERT(to->dtype == from->dtype && to->elems == from->elems);
+    if (ctx->device.dry || !to->elems) return EBB_OK;
+    if (accel) return accel->table->arg_copy(accel->self, to, from);
+    ebb__host_arg_copy(to, from);
+    return EBB_OK;
+}
+
+ebb_status ebb__arg_add(const ebb_context *ctx, const ebb_arg *to, const ebb_arg *from)
+{
+    const ebb__accelerator *accel = ctx->device.accel;
+    EBB_ASSERT(to->dtype == from->dtype && to->elems == from->elems);
+    if (ctx->device.dry || !to->elems) return EBB_OK;
+    if (accel) return accel->table->arg_add(accel->self, to, from);
+    ebb__host_arg_add(to, from);
+    return EBB_OK;
+}
+
+ebb_status ebb__arg_fill(const ebb_context *ctx, const ebb_arg *to, double value)
+{
+    const ebb__accelerator *accel = ctx->device.accel;
+    if (ctx->device.dry || !to->elems) return EBB_OK;
+    if (accel) return accel->table->fill(accel->self, to, value);
+    ebb__host_arg_fill(to, value);
+    return EBB_OK;
 }

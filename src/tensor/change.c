@@ -3,6 +3,8 @@
 
 #include "core/half.h"
 #include "core/mem.h"
+#include "core/site.h"
+#include "tensor/host_view.h"
 #include "tensor/upward.h"
 
 static void contiguous_over(ebb_arg *arg, const ebb_tensor *t, void *data)
@@ -29,11 +31,29 @@ ebb_status ebb_read(const ebb_tensor *t, void *data, size_t data_bytes)
         if (data_bytes) memset(data, 0, data_bytes);
         return EBB_OK;
     }
+    /* The bytes as they are need no second place in host memory. */
+    if (ebb_tensor_is_contiguous(t))
+        return ebb__device_copy(&t->ctx->device, data, ebb_tensor_data(t), data_bytes, EBB__FROM_DEVICE);
     ebb_arg from, to;
-    ebb__tensor_arg(t, &from);
+    ebb__host_view view;
+    EBB__TRY(ebb__host_view_strided(&view, &from, t, EBB__VIEW_READ));
     contiguous_over(&to, t, data);
-    ebb__arg_copy(t->ctx, &to, &from);
-    return EBB_OK;
+    ebb__host_arg_copy(&to, &from);
+    return ebb__host_view_close(&view, EBB_OK);
+}
+
+double ebb__value_of(ebb_dtype dtype, const void *p)
+{
+    uint16_t h;
+    switch (dtype) {
+    case EBB_F32: { float x; memcpy(&x, p, 4); return (double)x; }
+    case EBB_F64: { double x; memcpy(&x, p, 8); return x; }
+    case EBB_F16: memcpy(&h, p, 2); return (double)ebb__f16_to_f32(h);
+    case EBB_BF16: memcpy(&h, p, 2); return (double)ebb__bf16_to_f32(h);
+    case EBB_I32: { int32_t x; memcpy(&x, p, 4); return x; }
+    case EBB_I64: { int64_t x; memcpy(&x, p, 8); return (double)x; }
+    default: return *(const uint8_t *)p;
+    }
 }
 
 ebb_status ebb_item(const ebb_tensor *t, double *out)
@@ -42,21 +62,9 @@ ebb_status ebb_item(const ebb_tensor *t, double *out)
     if (t->elems != 1)
         return ebb_fail(EBB_ESHAPE, "item: %s has %lld elements, not 1", ebb_tensor_describe(t, shape, sizeof shape),
                         (long long)t->elems);
-    const void *p = ebb_tensor_data(t);
-    if (!p) {
-        *out = 0;
-        return EBB_OK;
-    }
-    uint16_t h;
-    switch (t->dtype) {
-    case EBB_F32: { float x; memcpy(&x, p, 4); *out = (double)x; break; }
-    case EBB_F64: memcpy(out, p, 8); break;
-    case EBB_F16: memcpy(&h, p, 2); *out = (double)ebb__f16_to_f32(h); break;
-    case EBB_BF16: memcpy(&h, p, 2); *out = (double)ebb__bf16_to_f32(h); break;
-    case EBB_I32: { int32_t x; memcpy(&x, p, 4); *out = x; break; }
-    case EBB_I64: { int64_t x; memcpy(&x, p, 8); *out = (double)x; break; }
-    default: *out = *(const uint8_t *)p; break;
-    }
+    unsigned char value[8] = { 0 };
+    EBB__TRY(ebb_read(t, value, ebb_dtype_bytes(t->dtype)));
+    *out = ebb__value_of(t->dtype, value);
     return EBB_OK;
 }
 
@@ -97,9 +105,9 @@ ebb_status ebb_fill(ebb_tensor *t, double value)
     if (st != EBB_OK) return st;
     ebb_arg arg;
     ebb__tensor_arg(t, &arg);
-    ebb__arg_fill(t->ctx, &arg, value);
+    st = ebb__arg_fill(t->ctx, &arg, value);
     ebb__storage_bump(t->storage);
-    return EBB_OK;
+    return st;
 }
 
 ebb_status ebb_copy_into(ebb_tensor *t, const ebb_tensor *from)
@@ -120,9 +128,22 @@ ebb_status ebb_copy_into(ebb_tensor *t, const ebb_tensor *from)
                         ebb_tensor_describe(t, a, sizeof a));
     if (t->storage == from->storage && t->offset != from->offset)
         return ebb_fail(EBB_EINVAL, "copy_into: the tensors are overlapping views of one storage");
-    if (t->storage != from->storage) ebb__arg_copy(t->ctx, &to, &source);
+    if (t->storage != from->storage) st = ebb__arg_copy(t->ctx, &to, &source);
     ebb__storage_bump(t->storage);
-    return EBB_OK;
+    return st;
+}
+
+static ebb_status write_bytes(const ebb_tensor *t, const void *data, size_t bytes)
+{
+    if (t->ctx->device.dry) return EBB_OK;
+    if (ebb_tensor_is_contiguous(t))
+        return ebb__device_copy(&t->ctx->device, ebb_tensor_data(t), data, bytes, EBB__TO_DEVICE);
+    ebb_arg to, from;
+    ebb__host_view view;
+    EBB__TRY(ebb__host_view_strided(&view, &to, t, EBB__VIEW_WRITE));
+    contiguous_over(&from, t, (void *)(uintptr_t)data);
+    ebb__host_arg_copy(&to, &from);
+    return ebb__host_view_close(&view, EBB_OK);
 }
 
 ebb_status ebb_write(ebb_tensor *t, const void *data, size_t data_bytes)
@@ -131,10 +152,7 @@ ebb_status ebb_write(ebb_tensor *t, const void *data, size_t data_bytes)
     if (st == EBB_OK) st = not_through_a_view(t, "write", "ebb_from_data");
     if (st == EBB_OK) st = check_bytes(t, data_bytes, "write");
     if (st != EBB_OK) return st;
-    ebb_arg to, from;
-    ebb__tensor_arg(t, &to);
-    contiguous_over(&from, t, (void *)(uintptr_t)data);
-    ebb__arg_copy(t->ctx, &to, &from);
+    st = write_bytes(t, data, data_bytes);
     ebb__storage_bump(t->storage);
-    return EBB_OK;
+    return st;
 }

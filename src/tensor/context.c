@@ -25,10 +25,36 @@ static ebb_status open_pool(ebb_context *ctx, const ebb_context_options *o)
     ebb_status st = ebb__alloc_options_parse(&alloc, getenv("EBB_ALLOC_CONF"), "EBB_ALLOC_CONF");
     if (st == EBB_OK) st = ebb__alloc_options_parse(&alloc, o->allocator, "allocator");
     if (st != EBB_OK) return st;
-    ebb__pool_options pool = { .limit_bytes = o->memory_limit_bytes, .checks = ctx->checks, .alloc = &alloc,
+    size_t limit = o->memory_limit_bytes;
+    if (limit == 0 && ctx->device.accel) limit = ctx->device.accel->facts.capacity_bytes;
+    if (limit == SIZE_MAX) limit = 0;
+    ebb__pool_options pool = { .limit_bytes = limit, .checks = ctx->checks, .alloc = &alloc,
                                .fences = ebb__streams_fences(ctx->device.streams) };
     ctx->offset_plan = alloc.offset_plan;
     return ebb__pool_new(&ctx->pool, ctx->device.provider, &pool);
+}
+
+/* Memory that an accelerator's libraries work in comes from the pool like any other, so that it is counted,
+ * and a dry run knows it. */
+static ebb_status lend(ebb_context *ctx)
+{
+    const ebb__accelerator *accel = ctx->device.accel;
+    ebb__owner owner = { .category = EBB_CAT_WORKSPACE, .op = "device libraries" };
+    if (!accel || accel->facts.lent_bytes == 0) return EBB_OK;
+    EBB__TRY(ebb__pool_alloc(ctx->pool, &ctx->lent, accel->facts.lent_bytes, 0, &owner));
+    return ctx->device.dry ? EBB_OK : accel->table->lend(accel->self, ebb__block_data(ctx->lent));
+}
+
+/* Errors of the work that is done with are nobody's any more. */
+static void take_back(ebb_context *ctx)
+{
+    const ebb__accelerator *accel = ctx->device.accel;
+    if (accel && !ctx->device.dry) {
+        (void)accel->table->synchronize(accel->self);
+        (void)accel->table->lend(accel->self, NULL);
+    }
+    ebb__pool_release(ctx->pool, ctx->lent);
+    ebb__pool_free(ctx->pool);
 }
 
 ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options)
@@ -52,6 +78,8 @@ ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options
     if (st != EBB_OK) goto fail;
     st = open_pool(ctx, &o);
     if (st != EBB_OK) goto fail_device;
+    st = lend(ctx);
+    if (st != EBB_OK) goto fail_pool;
     ebb__pool_set_adviser(ctx->pool, ebb__advise_checkpoint, ctx);
     pthread_mutex_init(&ctx->lock, NULL);
     atomic_init(&ctx->refs, 1);
@@ -62,6 +90,8 @@ ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options
     ctx->next_tensor_id = ctx->next_node_seq = ctx->next_segment_number = 1;
     *out = ctx;
     return EBB_OK;
+fail_pool:
+    take_back(ctx);
 fail_device:
     ebb__device_close(&ctx->device);
 fail:
@@ -73,9 +103,10 @@ void ebb__context_release(ebb_context *ctx)
 {
     if (atomic_fetch_sub(&ctx->refs, 1) != 1) return;
     ebb__saver_deinit(ctx);
-    ebb__pool_free(ctx->pool);
+    take_back(ctx);
     ebb__device_close(&ctx->device);
     pthread_mutex_destroy(&ctx->lock);
+    ebb__free(ctx->accel_ops);
     ebb__free(ctx->recompute_ops);
     ebb__free(ctx);
 }

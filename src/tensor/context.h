@@ -26,6 +26,9 @@ struct ebb_context {
     ebb__pool *pool;
     int checks;
     bool offset_plan;           /* the allocator options ask for one; made by the training loop */
+    int capture;                /* the pool's number of the capture that runs, or ran last */
+    ebb__block *lent;           /* what the accelerator's plugin was lent; NULL: nothing */
+    struct ebb__accel_ops *accel_ops; /* ops/accel_ops.c: an accelerator's kernels by op; made at the first call */
 
     uint64_t seed, rng_offset;
 

@@ -5,7 +5,8 @@
 #include "core/half.h"
 #include "core/mem.h"
 #include "core/rng.h"
-#include "tensor/tensor.h"
+#include "core/site.h"
+#include "tensor/host_view.h"
 
 static ebb_status make(ebb_tensor **out, ebb_context *ctx, ebb_dtype dtype, int ndim, const int64_t *dims,
                        const char *what)
@@ -41,7 +42,7 @@ ebb_status ebb_full(ebb_tensor **out, ebb_context *ctx, ebb_dtype dtype, int ndi
     if (st != EBB_OK) return st;
     ebb_arg arg;
     ebb__tensor_arg(t, &arg);
-    ebb__arg_fill(ctx, &arg, value);
+    EBB__TRY(ebb__arg_fill(ctx, &arg, value));
     ebb_move(out, &t);
     return EBB_OK;
 }
@@ -57,7 +58,7 @@ ebb_status ebb_from_data(ebb_tensor **out, ebb_context *ctx, ebb_dtype dtype, in
     EBB_LOCAL(t);
     ebb_status st = make(&t, ctx, dtype, ndim, dims, "from_data");
     if (st != EBB_OK) return st;
-    if (t->storage->data && t->storage->bytes) memcpy(t->storage->data, data, t->storage->bytes);
+    EBB__TRY(ebb__device_copy(&ctx->device, t->storage->data, data, t->storage->bytes, EBB__TO_DEVICE));
     ebb_move(out, &t);
     return EBB_OK;
 }
@@ -99,7 +100,10 @@ static ebb_status random_tensor(ebb_tensor **out, ebb_context *ctx, ebb_dtype dt
     ebb_status st = make(&t, ctx, dtype, ndim, dims, what);
     if (st != EBB_OK) return st;
     ebb_arg to;
+    ebb__host_view view;
     ebb__tensor_arg(t, &to);
+    EBB__TRY(ebb__host_view_of(&view, t, EBB__VIEW_WRITE));
+    to.data = view.data;
     double x[DRAWS];
     for (int64_t at = 0; at < to.elems && to.data; at += DRAWS) {
         int64_t n = to.elems - at < DRAWS ? to.elems - at : DRAWS;
@@ -107,6 +111,7 @@ static ebb_status random_tensor(ebb_tensor **out, ebb_context *ctx, ebb_dtype dt
         for (int64_t i = 0; i < n; i++) x[i] = shift + scale * x[i];
         store(&to, at, x, n);
     }
+    EBB__TRY(ebb__host_view_close(&view, EBB_OK));
     ctx->rng_offset += (uint64_t)((to.elems + 1) / 2);
     ebb_move(out, &t);
     return EBB_OK;

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "core/half.h"
-#include "tensor/tensor.h"
+#include "tensor/host_view.h"
 
 char *ebb_tensor_describe(const ebb_tensor *t, char *buf, size_t buf_bytes)
 {
@@ -50,10 +50,13 @@ void ebb_tensor_print(const ebb_tensor *t, void *file)
 {
     char shape[96];
     ebb_arg a;
-    ebb__tensor_arg(t, &a);
+    ebb__host_view view;
+    ebb_status st = ebb__host_view_strided(&view, &a, t, EBB__VIEW_READ);
     fprintf(file, "%s%s%s ", ebb_tensor_name(t), *ebb_tensor_name(t) ? " " : "",
             ebb_tensor_describe(t, shape, sizeof shape));
-    if (!a.data && a.elems) fputs("(dry: no values)", file);
+    if (st != EBB_OK) fprintf(file, "(%s)", ebb_message());
+    else if (!a.data && a.elems) fputs("(dry: no values)", file);
     else print_axis(&a, 0, 0, file);
     fputc('\n', file);
+    if (st == EBB_OK) st = ebb__host_view_close(&view, st); /* only read: frees it */
 }

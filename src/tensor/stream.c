@@ -1,6 +1,5 @@
 /* tensor/stream.c: streams for users, and tensors that they work with. */
 #include <ebb/stream.h>
-#include <string.h>
 
 #include "core/mem.h"
 #include "tensor/tensor.h"
@@ -36,19 +35,6 @@ ebb_status ebb_stream_call(ebb_stream *stream, void (*work)(void *arg), void *ar
     return ebb__stream_enqueue(stream->stream, work, arg);
 }
 
-typedef struct copy {
-    void *dst;
-    const void *src;
-    size_t bytes;
-} copy;
-
-static void run_copy(void *arg)
-{
-    copy *c = arg;
-    memcpy(c->dst, c->src, c->bytes);
-    ebb__free(c);
-}
-
 ebb_status ebb_stream_copy_out(ebb_stream *stream, void *dst, ebb_tensor *t)
 {
     if (!ebb_tensor_is_contiguous(t))
@@ -56,13 +42,8 @@ ebb_status ebb_stream_copy_out(ebb_stream *stream, void *dst, ebb_tensor *t)
     size_t item = ebb_dtype_bytes(t->dtype);
     ebb_status st = ebb_record_stream(t, stream);
     if (st != EBB_OK || t->ctx->device.dry || t->elems == 0) return st;
-    copy *c = ebb__malloc(sizeof *c);
-    if (!c) return EBB_ENOMEM;
-    *c = (copy){ dst, (const char *)t->storage->data + (size_t)t->offset * item,
-                 (size_t)t->elems * item };
-    st = ebb__stream_enqueue(stream->stream, run_copy, c);
-    if (st != EBB_OK) ebb__free(c);
-    return st;
+    return ebb__stream_enqueue_copy(stream->stream, dst, ebb_tensor_data(t), (size_t)t->elems * item,
+                                    EBB__FROM_DEVICE);
 }
 
 void ebb_stream_synchronize(ebb_stream *stream)

@@ -82,9 +82,18 @@ bool ebb__tensor_is_sole(const ebb_tensor *t);
 void ebb__engine_retain(ebb_tensor *t);
 void ebb__engine_drop(ebb_tensor **t);
 
-/* ---- bytes (skipped on dry devices) ---- */
-void ebb__arg_copy(const ebb_context *ctx, const ebb_arg *to, const ebb_arg *from); /* same shape and dtype */
-void ebb__arg_add(const ebb_context *ctx, const ebb_arg *to, const ebb_arg *from);  /* to += from; to contiguous */
-void ebb__arg_fill(const ebb_context *ctx, const ebb_arg *to, double value);
+/* ---- bytes of the device (skipped on dry ones) ---- */
+/* Errors: an accelerator's. */
+EBB_NODISCARD ebb_status ebb__arg_copy(const ebb_context *ctx, const ebb_arg *to,
+                                       const ebb_arg *from); /* same shape and dtype */
+EBB_NODISCARD ebb_status ebb__arg_add(const ebb_context *ctx, const ebb_arg *to,
+                                      const ebb_arg *from); /* to += from; to contiguous */
+EBB_NODISCARD ebb_status ebb__arg_fill(const ebb_context *ctx, const ebb_arg *to, double value);
+/* One value in host memory, as f64. */
+double ebb__value_of(ebb_dtype dtype, const void *value);
+/* The three in host memory, elems > 0 but for the copy. */
+void ebb__host_arg_copy(const ebb_arg *to, const ebb_arg *from);
+void ebb__host_arg_add(const ebb_arg *to, const ebb_arg *from);
+void ebb__host_arg_fill(const ebb_arg *to, double value);
 
 #endif

@@ -3,8 +3,6 @@
  * passes (saves do not touch the pool).  What a unit allocates depends only on its kind and on the
  * pool's state.  One that ran from a state and left that state is settled there, and need not run
  * again: neither the state nor any peak would change. */
-#include <stdio.h>
-
 #include "checkpoint/pack.h"
 #include "tensor/context.h"
 #include "train/run.h"
@@ -71,11 +69,8 @@ ebb_status ebb__train_cut_short(ebb__run *run)
 ebb_status ebb_estimate(ebb_train_result *result, const ebb_config *config,
                         const ebb_train_options *options)
 {
-    char device[64] = "dry:cpu";
-    if (options && options->device) {
-        bool dry = options->device[0] == 'd';
-        snprintf(device, sizeof(device), "%s%s", dry ? "" : "dry:", options->device);
-    }
+    char device[EBB__DEVICE_NAME_BYTES];
+    ebb__device_dry_name(device, options ? options->device : NULL);
     ebb__run run = { 0 };
     ebb_status st = ebb__run_open_planned(&run, config, options, device);
     if (st == EBB_OK) st = ebb__train_cut_short(&run);

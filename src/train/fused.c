@@ -3,13 +3,14 @@
 #include "tensor/context.h"
 #include "train/run.h"
 
-static void consume(ebb__run *run, ebb_tensor *param)
+static ebb_status consume(ebb__run *run, ebb_tensor *param)
 {
     double start = ebb__now_ms();
-    if (run->hash) ebb__gradient_hash_one(run->hash, param);
+    if (run->hash) EBB_TRY(ebb__gradient_hash_one(run->hash, param));
     run->hash_ms += ebb__now_ms() - start;
-    ebb_optim_step_one(run->optim, param);
+    EBB_TRY(ebb_optim_step_one(run->optim, param));
     ebb_drop_grad(param);
+    return EBB_OK;
 }
 
 static ebb_status on_accumulated(void *user, ebb_tensor *param)
@@ -17,9 +18,9 @@ static ebb_status on_accumulated(void *user, ebb_tensor *param)
     ebb__run *run = user;
     if (!run->fusing) return EBB_OK; /* an earlier micro-batch */
     ebb__phase before = ebb__phase_set(run->ctx, EBB__PHASE_OPTIMIZER);
-    consume(run, param);
+    ebb_status st = consume(run, param);
     ebb__phase_set(run->ctx, before);
-    return EBB_OK;
+    return st;
 }
 
 ebb_status ebb__fused_open(ebb__run *run)
@@ -41,9 +42,10 @@ ebb_status ebb__fused_backward(ebb__run *run, ebb_tensor *loss, double lr)
     return st;
 }
 
-void ebb__fused_finish(ebb__run *run)
+ebb_status ebb__fused_finish(ebb__run *run)
 {
     const ebb_named_tensor *params = NULL;
     int n = ebb_model_params(run->model, &params);
-    for (int i = 0; i < n; i++) ebb_optim_step_one(run->optim, params[i].tensor);
+    for (int i = 0; i < n; i++) EBB_TRY(ebb_optim_step_one(run->optim, params[i].tensor));
+    return EBB_OK;
 }

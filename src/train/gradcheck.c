@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "tensor/context.h"
 #include "train/gradcheck.h"
 
 static const double TOLERANCE = 1e-6;  /* relative, by norm */
@@ -133,17 +134,21 @@ static double step_for(const ebb__probe *p, double x)
     return h * fmax(1, fabs(x));
 }
 
-/* dL/dx of one element.  The difference is taken output by output, so that the rounding error is that
- * of the outputs which change. */
-static ebb_status differentiate(double *out, ebb__probe *p, double *x, double *plus, double *minus)
+/* The outputs with one element set to `value`. */
+static ebb_status values_at(double *values, ebb__probe *p, double *x, double value)
 {
-    double at = *x, h = step_for(p, at), sum = 0;
-    *x = at + h;
-    ebb_status st = ebb__probe_values(p, plus);
-    *x = at - h;
-    if (st == EBB_OK) st = ebb__probe_values(p, minus);
-    *x = at;
-    if (st != EBB_OK) return st;
+    EBB_TRY(ebb__device_copy(&p->ctx->device, x, &value, sizeof value, EBB__TO_DEVICE));
+    return ebb__probe_values(p, values);
+}
+
+/* dL/dx of one element, which is `at`.  The difference is taken output by output, so that the rounding error
+ * is that of the outputs which change. */
+static ebb_status differentiate(double *out, ebb__probe *p, double *x, double at, double *plus, double *minus)
+{
+    double h = step_for(p, at), sum = 0;
+    EBB_TRY(values_at(plus, p, x, at + h));
+    EBB_TRY(values_at(minus, p, x, at - h));
+    EBB_TRY(ebb__device_copy(&p->ctx->device, x, &at, sizeof at, EBB__TO_DEVICE));
     for (int64_t k = 0; k < p->out_elems; k++) sum += plus[k] - minus[k];
     *out = sum / (2 * h);
     return EBB_OK;
@@ -153,9 +158,11 @@ static ebb_status numeric(ebb__probe *p, double *plus, double *minus)
 {
     for (int i = 0; i < p->n_in; i++) {
         ebb__probe_in *in = &p->in[i];
-        double *x = in->differentiable ? ebb_tensor_data(in->leaf) : NULL;
-        for (int64_t e = 0; x && e < in->elems; e++)
-            EBB_TRY(differentiate(&in->numeric[e], p, &x[e], plus, minus));
+        double *x = in->differentiable ? ebb_tensor_data(in->leaf) : NULL, at = 0;
+        for (int64_t e = 0; x && e < in->elems; e++) {
+            EBB_TRY(ebb__device_copy(&p->ctx->device, &at, &x[e], sizeof at, EBB__FROM_DEVICE));
+            EBB_TRY(differentiate(&in->numeric[e], p, &x[e], at, plus, minus));
+        }
     }
     return EBB_OK;
 }
@@ -290,14 +297,15 @@ static ebb_status check_op(check *c, report_fn *report, void *user)
     return EBB_OK;
 }
 
-ebb_status ebb_gradcheck(const ebb_op *op, double gradient_scale, report_fn *report, void *user)
+ebb_status ebb_gradcheck(const ebb_op *op, const char *device, double gradient_scale, report_fn *report, void *user)
 {
     if (!op) return ebb_fail(EBB_EINVAL, "gradcheck: no op");
     check c = { .op = op, .gradient_scale = gradient_scale };
     /* checks 2: what `needs` does not name, backward does not see. */
-    ebb_context_options o = { .struct_bytes = sizeof(o), .threads = 2, .checks = 2, .seed = 7 };
+    ebb_context_options o = { .struct_bytes = sizeof(o), .device = device, .threads = 2, .checks = 2, .seed = 7 };
     EBB_TRY(ebb_context_new(&c.ctx, &o));
-    ebb_status st = check_op(&c, report, user);
+    ebb_status st = ebb_context_is_dry(c.ctx) ? ebb_fail(EBB_EUNSUPPORTED, "gradcheck: a dry device has no values")
+                                              : check_op(&c, report, user);
     ebb_context_free(c.ctx);
     return st;
 }

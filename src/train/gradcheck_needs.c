@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "ops/record.h"
-#include "tensor/tensor.h"
+#include "tensor/host_view.h"
 #include "train/gradcheck.h"
 
 typedef struct trial {
@@ -106,13 +106,23 @@ static size_t bytes_of(const ebb_tensor *t)
     return (size_t)ebb_tensor_elems(t) * ebb_dtype_bytes(ebb_tensor_dtype(t));
 }
 
-static bool same_bits(ebb_tensor *const a[EBB_MAX_IN], ebb_tensor *const b[EBB_MAX_IN])
+static ebb_status compare(bool *same, const ebb_tensor *a, const ebb_tensor *b)
 {
-    for (int i = 0; i < EBB_MAX_IN; i++) {
-        size_t bytes = a[i] ? bytes_of(a[i]) : 0;
-        if (bytes > 0 && memcmp(ebb_tensor_data(a[i]), ebb_tensor_data(b[i]), bytes)) return false;
-    }
-    return true;
+    ebb__host_view x, y;
+    EBB_TRY(ebb__host_view_of(&x, a, EBB__VIEW_READ));
+    ebb_status st = ebb__host_view_of(&y, b, EBB__VIEW_READ);
+    if (st == EBB_OK && bytes_of(a) > 0 && memcmp(x.data, y.data, bytes_of(a))) *same = false;
+    if (st == EBB_OK) st = ebb__host_view_close(&y, st);
+    return ebb__host_view_close(&x, st);
+}
+
+/* Errors: what the kernels that made them found. */
+static ebb_status same_bits(bool *same, ebb_tensor *const a[EBB_MAX_IN], ebb_tensor *const b[EBB_MAX_IN])
+{
+    *same = true;
+    for (int i = 0; i < EBB_MAX_IN; i++)
+        if (a[i]) EBB_TRY(compare(same, a[i], b[i]));
+    return EBB_OK;
 }
 
 /* Of the element number `e` in row-major order. */
@@ -131,13 +141,18 @@ static ebb_status spoil(ebb_arg *arg, ebb_context *ctx, ebb_tensor **held)
     size_t each = ebb_dtype_bytes(arg->dtype);
     int64_t span = (int64_t)(byte_offset(arg, arg->elems - 1) / each) + 1;
     EBB_TRY(ebb_zeros(held, ctx, arg->dtype, 1, &span));
-    char *to = ebb_tensor_data(*held);
-    if (ebb_dtype_is_float(arg->dtype)) memset(to, 0xFF, bytes_of(*held)); /* a NaN in each dtype */
-    for (int64_t e = 0; e < arg->elems && !ebb_dtype_is_float(arg->dtype); e++)
-        memcpy(to + byte_offset(arg, e),
-               (char *)arg->data + byte_offset(arg, (e + 1) % arg->elems), each);
-    arg->data = to;
-    return EBB_OK;
+    ebb__host_view to, from;
+    EBB_TRY(ebb__host_view_open(&from, ctx, arg->data, bytes_of(*held), EBB__VIEW_READ));
+    ebb_status st = ebb__host_view_of(&to, *held, EBB__VIEW_CHANGE);
+    if (st == EBB_OK) {
+        if (ebb_dtype_is_float(arg->dtype)) memset(to.data, 0xFF, to.bytes); /* a NaN in each dtype */
+        for (int64_t e = 0; e < arg->elems && !ebb_dtype_is_float(arg->dtype); e++)
+            memcpy((char *)to.data + byte_offset(arg, e),
+                   (char *)from.data + byte_offset(arg, (e + 1) % arg->elems), each);
+        st = ebb__host_view_close(&to, st);
+    }
+    arg->data = ebb_tensor_data(*held);
+    return ebb__host_view_close(&from, st);
 }
 
 /* Is the argument (EBB_IN(i) or EBB_OUT(j)) read for the wanted gradients, which are `right`? */
@@ -151,8 +166,10 @@ static ebb_status is_read(bool *read, const trial *t, uint32_t argument, unsigne
     ebb_arg *arg = argument < EBB_OUT(0) ? &c.in[index] : &c.out[index - 8];
     if (arg->elems == 0) return EBB_OK;
     EBB_TRY(spoil(arg, c.ctx, &held));
+    bool same = false;
     ebb_status st = backward(&c, want, dins);
-    *read = st != EBB_OK || !same_bits(right, dins);
+    if (st == EBB_OK) st = same_bits(&same, right, dins);
+    *read = st != EBB_OK || !same;
     drop_all(dins);
     return st == EBB_ENOMEM ? st : EBB_OK;
 }

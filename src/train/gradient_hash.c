@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "tensor/host_view.h"
 #include "train/run.h"
 
 typedef struct entry {
@@ -52,28 +53,32 @@ void ebb__gradient_hash_free(ebb__gradient_hash *hash)
     ebb__free(hash);
 }
 
-void ebb__gradient_hash_one(ebb__gradient_hash *hash, const ebb_tensor *param)
+ebb_status ebb__gradient_hash_one(ebb__gradient_hash *hash, const ebb_tensor *param)
 {
     const ebb_tensor *grad = ebb_grad(param);
     for (int i = 0; grad && i < hash->n; i++) {
         if (hash->params[i].tensor != param) continue;
         ebb__sha256 sha;
+        ebb__host_view view;
         ebb__sha256_init(&sha);
-        ebb__sha256_add(&sha, ebb_tensor_data(grad), /* a leaf's gradient is contiguous */
-                        (size_t)ebb_tensor_elems(grad) * ebb_dtype_bytes(ebb_tensor_dtype(grad)));
+        EBB_TRY(ebb__host_view_of(&view, grad, EBB__VIEW_READ)); /* a leaf's gradient is contiguous */
+        if (view.bytes) ebb__sha256_add(&sha, view.data, view.bytes);
+        EBB_TRY(ebb__host_view_close(&view, EBB_OK));
         ebb__sha256_hex(&sha, hash->params[i].digest);
         hash->params[i].seen = true;
     }
+    return EBB_OK;
 }
 
-void ebb__gradient_hash_step(ebb__gradient_hash *hash)
+ebb_status ebb__gradient_hash_step(ebb__gradient_hash *hash)
 {
     for (int i = 0; i < hash->n; i++) {
         entry *e = &hash->params[i];
-        if (!e->seen) ebb__gradient_hash_one(hash, e->tensor);
+        if (!e->seen) EBB_TRY(ebb__gradient_hash_one(hash, e->tensor));
         if (e->seen) ebb__sha256_add(&hash->sha, e->digest, sizeof(e->digest));
         e->seen = false;
     }
+    return EBB_OK;
 }
 
 void ebb__gradient_hash_hex(ebb__gradient_hash *hash, char out[65])

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "tensor/context.h"
+#include "tensor/host_view.h"
 #include "train/run.h"
 
 /* What a step tells about itself. */
@@ -19,22 +19,21 @@ typedef struct step_report {
 
 /* ---- one optimizer step ------------------------------------------------------------------- */
 
-/* Forward and backward of the group's micro-batch number `index`; adds its part of the group's loss. */
+/* Forward and backward of the group's micro-batch number `index`; asks for its part of the group's loss. */
 static ebb_status micro_step(ebb__run *run, const ebb__group *group, int64_t index, step_report *report,
                              int64_t *n_targets)
 {
     EBB_LOCAL(loss);
     ebb_tensor *inputs = NULL, *targets = NULL;
     int64_t items = 0, counted = 0, per_item = run->info.tokens ? run->info.width : 1;
-    double value = 0, normalizer = group->n > 1 ? (double)(group->items * per_item) : 0;
+    double normalizer = group->n > 1 ? (double)(group->items * per_item) : 0;
     EBB_TRY(ebb_loader_next(run->train, &inputs, &targets, &items, &counted));
     EBB_TRY(ebb_model_loss(&loss, run->model, inputs, targets, normalizer));
     ebb_loader_release(run->train);
     EBB_TRY(TELL(run, on_backward));
     bool fused = run->config->train.fuse_optimizer && index == group->n - 1;
     EBB_TRY(fused ? ebb__fused_backward(run, loss, report->lr) : ebb_backward(loss));
-    EBB_TRY(ebb_item(loss, &value));
-    report->loss += value;
+    EBB_TRY(ebb__reading_add(&run->losses, loss));
     *n_targets += counted;
     return EBB_OK;
 }
@@ -61,10 +60,10 @@ static ebb_status update(ebb__run *run, step_report *report)
     ebb__phase_set(run->ctx, EBB__PHASE_OPTIMIZER);
     if (max_norm > 0) EBB_TRY(ebb_optim_clip(run->optim, max_norm, &report->grad_norm));
     double start = ebb__now_ms();
-    if (run->hash) ebb__gradient_hash_step(run->hash);
+    if (run->hash) EBB_TRY(ebb__gradient_hash_step(run->hash));
     run->hash_ms += ebb__now_ms() - start;
     if (run->config->train.fuse_optimizer)
-        ebb__fused_finish(run);
+        EBB_TRY(ebb__fused_finish(run));
     else
         EBB_TRY(ebb_optim_step(run->optim, report->lr));
     ebb_optim_drop_grads(run->optim);
@@ -80,6 +79,7 @@ static ebb_status run_group(ebb__run *run, int64_t step, const ebb__group *group
     ebb__phase_set(run->ctx, EBB__PHASE_FORWARD);
     EBB_TRY(group_backward(run, group, report));
     EBB_TRY(update(run, report));
+    EBB_TRY(ebb__reading_take(&run->losses, &report->loss)); /* where an accelerator is waited for */
     ebb__phase_set(run->ctx, EBB__PHASE_FORWARD);
     report->ms = ebb__now_ms() - start - run->hash_ms;
     return EBB_OK;
@@ -171,23 +171,29 @@ static ebb_status evaluate(ebb__run *run, int64_t step)
     return ebb__run_folder_metrics(run->folder, line, run->has_accuracy ? 3 : 2);
 }
 
+static ebb_status check_weight(const ebb_named_tensor *weight, int64_t done)
+{
+    ebb_status st = EBB_OK;
+    ebb__host_view view;
+    const ebb_tensor *t = weight->tensor;
+    bool f64 = ebb_tensor_dtype(t) == EBB_F64;
+    if (!f64 && ebb_tensor_dtype(t) != EBB_F32) return EBB_OK;
+    EBB_TRY(ebb__host_view_of(&view, t, EBB__VIEW_READ));
+    for (int64_t k = 0; k < ebb_tensor_elems(t) && st == EBB_OK; k++) {
+        double value = f64 ? ((const double *)view.data)[k] : (double)((const float *)view.data)[k];
+        if (!isfinite(value))
+            st = ebb_fail(EBB_ESTATE, "step %lld: weight \"%s\" is %g; it is not saved",
+                          (long long)done, weight->name, value);
+    }
+    return ebb__host_view_close(&view, st);
+}
+
 /* Weights that are not finite must not replace the last good save. */
 static ebb_status check_weights(const ebb__run *run, int64_t done)
 {
     const ebb_named_tensor *params = NULL;
     int n = ebb_model_params(run->model, &params);
-    for (int i = 0; i < n; i++) {
-        const ebb_tensor *t = params[i].tensor;
-        const void *data = ebb_tensor_data(t);
-        bool f64 = ebb_tensor_dtype(t) == EBB_F64;
-        if (!f64 && ebb_tensor_dtype(t) != EBB_F32) continue;
-        for (int64_t k = 0; k < ebb_tensor_elems(t); k++) {
-            double value = f64 ? ((const double *)data)[k] : (double)((const float *)data)[k];
-            if (!isfinite(value))
-                return ebb_fail(EBB_ESTATE, "step %lld: weight \"%s\" is %g; it is not saved",
-                                (long long)done, params[i].name, value);
-        }
-    }
+    for (int i = 0; i < n; i++) EBB_TRY(check_weight(&params[i], done));
     return EBB_OK;
 }
 

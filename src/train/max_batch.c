@@ -1,5 +1,6 @@
 /* The largest batch that fits, by dry runs: doubled until it does not, then halved between. */
 #include <stdio.h>
+#include <string.h>
 
 #include "core/mem.h"
 #include "train/run.h"
@@ -19,6 +20,7 @@ static ebb_status peak_of(const trial *t, int64_t batch, size_t *peak)
     snprintf(set, sizeof(set), "train.batch=%lld", (long long)batch);
     ebb_config *config = NULL;
     EBB_TRY(ebb_config_copy(&config, t->config, sets, 3));
+    config->memory.limit_bytes = SIZE_MAX; /* none, also on an accelerator */
     ebb_train_result *result = ebb__malloc(sizeof(*result));
     ebb_status st = result ? ebb_estimate(result, config, t->options) : EBB_ENOMEM;
     size_t host = t->config->memory.host_limit_bytes;
@@ -30,11 +32,24 @@ static ebb_status peak_of(const trial *t, int64_t batch, size_t *peak)
     return st;
 }
 
+static ebb_status device_memory(size_t *bytes, const ebb_train_options *options)
+{
+    char dry[EBB__DEVICE_NAME_BYTES];
+    ebb__accel_facts facts;
+    ebb__device_dry_name(dry, options ? options->device : NULL);
+    if (strcmp(dry, "dry:cpu") == 0)
+        return ebb_fail(EBB_EINVAL, "max-batch: a limit is needed; only an accelerator has a memory of its own");
+    EBB_TRY(ebb__device_facts(&facts, dry));
+    *bytes = facts.capacity_bytes;
+    return EBB_OK;
+}
+
 enum { MAX_BATCH = 1 << 28 };
 
 ebb_status ebb_max_batch(ebb_max_batch_result *result, const ebb_config *config, const ebb_train_options *options,
                          size_t limit_bytes)
 {
+    if (limit_bytes == 0) EBB_TRY(device_memory(&limit_bytes, options));
     trial t = { config, options, limit_bytes };
     int64_t fits = 0, over = 1;
     size_t fits_peak = 0, over_peak = 0;

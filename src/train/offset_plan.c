@@ -1,16 +1,13 @@
 /* train/offset_plan.c: one dry run before the run. */
 #include "train/offset_plan.h"
 
-#include <stdio.h>
-
 #include "alloc/plan.h"
 #include "tensor/context.h"
 
 static ebb_status make_plan(ebb__plan **out, const ebb__run *run, const char *device)
 {
-    char dry[64];
-    bool is_dry = device && device[0] == 'd';
-    snprintf(dry, sizeof(dry), "%s%s", is_dry ? "" : "dry:", device ? device : "cpu");
+    char dry[EBB__DEVICE_NAME_BYTES];
+    ebb__device_dry_name(dry, device);
     ebb_train_options options = { .struct_bytes = sizeof(options),
                                   .threads = run->options->threads,
                                   .steps = run->steps };

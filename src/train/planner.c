@@ -15,7 +15,7 @@ enum { GRID_STEPS = 2000, HALVINGS = 10 };
 typedef struct planner {
     const ebb_config *config;
     ebb_train_options options;
-    char device[64]; /* dry */
+    char device[EBB__DEVICE_NAME_BYTES]; /* dry */
     char sha256[65];
     bool allocated;  /* which peak counts */
     ebb__rates rates;
@@ -138,8 +138,7 @@ static ebb_status planner_init(planner *p, const ebb_config *config, const ebb_t
 {
     *p = (planner){ .config = config, .allocated = allocated };
     EBB_TRY(ebb__check_options(options));
-    bool dry = options->device && strncmp(options->device, "dry:", 4) == 0;
-    snprintf(p->device, sizeof(p->device), "%s%s", dry ? "" : "dry:", options->device ? options->device : "cpu");
+    ebb__device_dry_name(p->device, options->device);
     p->options = (ebb_train_options){ .struct_bytes = sizeof(p->options), .threads = options->threads,
                                       .steps = options->steps };
     EBB_TRY(ebb__config_sha256(p->sha256, config));

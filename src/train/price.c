@@ -67,7 +67,8 @@ static ebb_status price_own(own_price *p, ebb_plan_info *out, const ebb_config *
     p->none = *than;
     p->none.plan = NULL;
     p->none.n_ranges = 0;
-    p->none.budget_bytes = p->none.memory.limit_bytes = 0;
+    p->none.budget_bytes = 0;
+    p->none.memory.limit_bytes = SIZE_MAX; /* none, also on an accelerator */
     EBB_TRY(ebb__rates_load(&p->rates));
     EBB_TRY(ebb__price(&p->result, &none_ns, &p->none, &o, device, &p->rates));
     EBB_TRY(ebb__price(&p->result, &own_ns, config, &o, device, &p->rates));

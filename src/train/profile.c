@@ -141,7 +141,8 @@ ebb_config ebb__config_under(const ebb_config *config, const ebb_plan *plan)
     ebb_config c = *config;
     c.plan = plan;
     c.budget_bytes = 0;
-    c.memory.limit_bytes = c.memory.host_limit_bytes = 0;
+    c.memory.limit_bytes = SIZE_MAX; /* none, also on an accelerator */
+    c.memory.host_limit_bytes = 0;
     return c;
 }
 

@@ -56,12 +56,12 @@ typedef enum pool_use { POOL_PLAIN, POOL_RECORDED, POOL_PLANNED } pool_use;
 
 static ebb_status open_context(ebb__run *run, const char *device, pool_use use)
 {
-    bool dry = device && strncmp(device, "dry:", 4) == 0;
+    bool dry = device && strncmp(device, "dry:", 4) == 0, host = !device || strcmp(device, "cpu") == 0;
     if (run->options->check_recompute && run->config->rounds)
         return ebb_fail(EBB_EINVAL, "memory.compress: it rounds what a recompute starts from, so its bits are not those of "
                         "forward, and checking recomputes would only find that; check them with memory.compress none");
     size_t limit = run->config->memory.limit_bytes, host_limit = run->config->memory.host_limit_bytes;
-    if (limit == 0 && !dry) limit = ebb__host_available_bytes();
+    if (limit == 0 && host) limit = ebb__host_available_bytes();
     if (host_limit == 0 && !dry) host_limit = ebb__host_available_bytes();
     ebb_context_options o = {
         .struct_bytes = sizeof(o),
@@ -75,7 +75,7 @@ static ebb_status open_context(ebb__run *run, const char *device, pool_use use)
         .allocator = run->config->memory.allocator_conf,
     };
     /* What a plan packs may fit where a pool does not. */
-    if (use == POOL_RECORDED) o.memory_limit_bytes = 0;
+    if (use == POOL_RECORDED) o.memory_limit_bytes = SIZE_MAX;
     EBB_TRY(ebb_context_new(&run->ctx, &o));
     run->dry = ebb_context_is_dry(run->ctx);
     for (int i = 0; i < run->config->n_savers; i++)
@@ -290,6 +290,7 @@ ebb_status ebb__run_open_training(ebb__run *run)
     if (run->options->hash_gradients && !run->dry)
         EBB_TRY(ebb__gradient_hash_new(&run->hash, run->model));
     if (run->config->train.fuse_optimizer) EBB_TRY(ebb__fused_open(run));
+    EBB_TRY(ebb__reading_open(&run->losses, run->ctx));
     run->step_ms = ebb__malloc(EBB__STEP_MS_RING * sizeof(*run->step_ms));
     if (!run->step_ms) return EBB_ENOMEM;
     return begin_folder(run);
@@ -299,6 +300,7 @@ void ebb__run_close(ebb__run *run)
 {
     ebb__run_folder_close(run->folder);
     ebb__gradient_hash_free(run->hash);
+    ebb__reading_close(&run->losses);
     ebb_loader_free(run->train);
     ebb_loader_free(run->eval);
     ebb_dataset_close(run->data);

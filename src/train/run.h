@@ -4,6 +4,7 @@
 
 #include "alloc/pool.h"
 #include "core/sha256.h"
+#include "tensor/reading.h"
 #include "train/config.h"
 
 /* ---- means over unequal batches ----------------------------------------------------------- */
@@ -90,9 +91,9 @@ typedef struct ebb__gradient_hash ebb__gradient_hash;
 EBB_NODISCARD ebb_status ebb__gradient_hash_new(ebb__gradient_hash **out, const ebb_model *model);
 void ebb__gradient_hash_free(ebb__gradient_hash *hash); /* NULL is a no-op */
 /* Takes one parameter's gradient of this step, before it goes. */
-void ebb__gradient_hash_one(ebb__gradient_hash *hash, const ebb_tensor *param);
+EBB_NODISCARD ebb_status ebb__gradient_hash_one(ebb__gradient_hash *hash, const ebb_tensor *param);
 /* Ends the step: gradients that were not taken are taken now. */
-void ebb__gradient_hash_step(ebb__gradient_hash *hash);
+EBB_NODISCARD ebb_status ebb__gradient_hash_step(ebb__gradient_hash *hash);
 void ebb__gradient_hash_hex(ebb__gradient_hash *hash, char out[65]); /* finishes */
 
 /* ---- the optimizer inside backward (fused.c) ------------------------------------------------ */
@@ -103,7 +104,7 @@ EBB_NODISCARD ebb_status ebb__fused_open(struct ebb__run *run);
 /* Backward of a step's last micro-batch, and the step.  A failure midway cannot be undone: the run ends. */
 EBB_NODISCARD ebb_status ebb__fused_backward(struct ebb__run *run, ebb_tensor *loss, double lr);
 /* Parameters that the last micro-batch did not reach, but others did. */
-void ebb__fused_finish(struct ebb__run *run);
+EBB_NODISCARD ebb_status ebb__fused_finish(struct ebb__run *run);
 
 /* ---- dry runs cut short ------------------------------------------------------------------- */
 
@@ -136,6 +137,7 @@ typedef struct ebb__run {
     ebb_loader *train, *eval; /* eval NULL: the data has no evaluation split */
     ebb__run_folder *folder;  /* NULL: none */
     ebb__gradient_hash *hash; /* NULL: not asked for */
+    ebb__reading losses;      /* of the step that runs */
     double hash_ms;           /* of this step: for checking, so not part of its time */
     bool fusing;              /* in a fused backward */
     bool dry, cut_short;      /* cut_short: skip what would repeat (estimate) */

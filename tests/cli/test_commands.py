@@ -396,6 +396,41 @@ class OtherCommands(unittest.TestCase):
         self.assertIn("cpu", report["devices"])
         self.assertIn("OpenBLAS", report["blas"])
 
+    def test_info_tells_of_accelerators(self):
+        report = ebb_json("info")
+        accelerators = {one["name"]: one for one in report["accelerators"]}
+        h100 = accelerators["dry:cuda:h100-80gb"]
+        self.assertGreater(h100["memory_bytes"], 70 << 30)
+        self.assertIn("dry:cuda:h100-80gb", report["devices"])
+        cuda = accelerators.get("cuda")
+        if cuda:
+            self.assertFalse(cuda["available"])
+            self.assertTrue(cuda["reason"])
+            self.assertIn(cuda["reason"], ebb("info").stdout)
+        ops = {one["op"]: one for one in ebb_json("info", "--ops")["ops"]}
+        self.assertEqual(ops["gelu"]["cpu"], {"forward": True, "backward": True})
+        self.assertTrue(cuda is None or ops["gelu"]["cuda"] is None)
+        self.assertIn("gelu", ebb("info", "--ops").stdout)
+
+    def test_a_device_that_is_not_there_is_wrong_usage(self):
+        if not any(one["name"] == "cuda" for one in ebb_json("info")["accelerators"]):
+            self.skipTest("there is a CUDA device")
+        for arguments in (["train", MLP, "--device", "cuda"], ["estimate", MLP, "--device", "cuda:1"],
+                          ["gradcheck", "gelu", "--device", "cuda"]):
+            run = ebb(*arguments)
+            self.assertEqual(run.returncode, USAGE, run.stderr)
+            self.assertIn("device cuda", run.stderr)
+        self.assertIn("h100-80gb", ebb("train", MLP, "--device", "dry:cuda:h1").stderr)
+
+    def test_a_dry_accelerator_counts_what_its_libraries_take(self):
+        one, lent = ebb_json("estimate", MLP, "--device", "dry:cuda"), 0
+        for device in ebb_json("info")["accelerators"]:
+            if device["name"] == "dry:cuda:h100-80gb":
+                lent = device["lent_bytes"]
+        self.assertGreater(lent, 0)
+        self.assertGreaterEqual(one["memory"]["workspace"], lent)
+        self.assertEqual(one["peak_allocated_bytes"], ebb_json("train", MLP, "--device", "dry:cuda")["peak_allocated_bytes"])
+
     def test_grads_asks_for_its_files(self):
         report = ebb_json("grads", MLP, "--weights", "w", "--out", "g", status=USAGE)
         self.assertIn("--batch", report["error"]["message"])

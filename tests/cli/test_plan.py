@@ -155,6 +155,21 @@ class MaxBatch(unittest.TestCase):
         self.assertEqual(estimate["peak_reserved_bytes"], found["peak_reserved_bytes"])
         self.assertEqual(ebb("max-batch", GPT, "--limit", "10KiB").returncode, FAILED)
 
+    def test_without_a_limit_an_accelerators_memory_is_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "small.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({"kind": "cuda", "name": "small", "capacity_bytes": "64MiB", "lent_bytes": 8192,
+                           "page_bytes": 2097152, "compute": "8.0", "processors": 1}, file)
+            device = ["--device", f"dry:cuda:{path}"]
+            found = ebb_json("max-batch", GPT, *WIDER, *device)
+            self.assertLessEqual(found["peak_reserved_bytes"], 64 << 20)
+            self.assertGreater(found["next_batch_peak_reserved_bytes"], 64 << 20)
+            fits = ebb("estimate", GPT, *WIDER, *device, "--set", f"train.batch={found['batch']}")
+            self.assertEqual(fits.returncode, DONE, fits.stderr)
+            over = ebb("estimate", GPT, *WIDER, *device, "--set", f"train.batch={found['batch'] + 1}")
+            self.assertEqual(over.returncode, 3)
+
 
 class Calibration(unittest.TestCase):
     def test_it_is_written_and_read(self):

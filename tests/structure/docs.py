@@ -41,7 +41,7 @@ def run(command, **options):
 
 def make_workplace(root, source, build):
     """A folder where README's commands work: no file of the project is written to."""
-    for name in ["models", "lessons", "bench", "scripts", "docs", "include"]:
+    for name in ["models", "lessons", "bench", "scripts", "docs", "include", "devices"]:
         if (source / name).exists():
             (root / name).symlink_to(source / name)
     (root / "build").mkdir()

@@ -33,6 +33,7 @@ VAGUE_NAMES = {"utils", "util", "misc", "common", "helpers"}
 
 # Calls that library folders must not make: (pattern, files that may, what to do instead).
 CALL = r"(?<![\w.>]){}\s*\("
+HOST_MEMORY = "host memory comes from core/mem.h"  # but for the plugin's, which cannot call it
 BANNED_CALLS = [
     (CALL.format(r"(?:exit|_exit|quick_exit)"), [], "the library never exits; return a status"),
     (CALL.format(r"(?:printf|puts|putchar|vprintf)"), [], "the library never prints"),
@@ -40,9 +41,14 @@ BANNED_CALLS = [
     (CALL.format(r"(?:malloc|calloc|realloc|free|strdup|strndup|asprintf|aligned_alloc|posix_memalign)"),
      # ebb_config_print() and ebb_plan_print() give text that its caller frees with free(); report/frontier.c is one.
      ["core/mem.c", "train/config_print.c", "checkpoint/plan_file.c", "report/frontier.c"],
-     "host memory comes from core/mem.h"),
+     HOST_MEMORY),
 ]
-GPU_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nvrtc|nvtx)", re.IGNORECASE)
+GPU_HEADER = re.compile(
+    r"^(cuda|cublas|cudnn|curand|nvrtc|nvtx|nvml|mma\.h|crt/|cooperative_groups|driver_types|vector_types|"
+    r"vector_functions|library_types|sm_\d)", re.IGNORECASE)
+GPU_FOLDERS = {"device": "cuda/", "ops": "cuda/"}  # folder: how paths in it begin that are the CUDA plugin's
+# What the plugin's files may include beside their own: it is a program of its own, and links nothing of the library.
+PLUGIN_MAY_INCLUDE = re.compile(r"^(device/accel\.h|(device|ops)/cuda/|ops/(attrs\.h|ops\.def)$|core/(half|rng)\.h$)")
 
 COMMENT_OR_STRING = re.compile(
     r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
@@ -58,40 +64,58 @@ def line_of(text, position):
     return text.count("\n", 0, position) + 1
 
 
-def check_includes(folder, inside, allowed, text):
+def is_plugin(folder, inside):
+    return folder in GPU_FOLDERS and inside.startswith(GPU_FOLDERS[folder])
+
+
+def reaches_gpu(src, name, seen):
+    """Whether the header "folder/name.h" below src includes a CUDA header, itself or through others."""
+    path = src / name
+    if name in seen or not path.is_file():
+        return False
+    seen.add(name)
+    includes = [match.group(2) for match in INCLUDE.finditer(path.read_text(encoding="utf-8"))]
+    return any(GPU_HEADER.match(other) or reaches_gpu(src, other, seen) for other in includes)
+
+
+def check_includes(folder, inside, allowed, text, src):
     """Yields (line, what) for includes that `folder` may not make.  inside: path within the folder."""
+    plugin = is_plugin(folder, inside)
     for match in INCLUDE.finditer(text):
         bracket, name = match.groups()
         line = line_of(text, match.start(2))
-        if bracket == "<":
-            gpu_file = folder == "device" and inside.startswith("cuda") or \
-                folder == "ops" and inside.startswith("cuda/")
-            if GPU_HEADER.match(name) and not gpu_file:
-                yield line, f"<{name}>: CUDA headers stand only in device/cuda* and ops/cuda/"
+        if GPU_HEADER.match(name) and not plugin:
+            yield line, f"{name}: CUDA headers stand only in device/cuda/ and ops/cuda/"
+        elif bracket == "<":
+            continue
         elif name.startswith("ebb/"):
             yield line, f'"{name}": public headers are included as <{name}>'
         elif "/" not in name and folder in PROGRAMS:
             continue
         elif "/" not in name:
             yield line, f'"{name}": headers are included as "folder/{name}"'
-        elif name.split("/")[0] not in [folder, *allowed]:
+        elif plugin and not PLUGIN_MAY_INCLUDE.match(name):
+            yield line, f'"{name}": the CUDA plugin may not include it (allowed: {PLUGIN_MAY_INCLUDE.pattern})'
+        elif not plugin and name.split("/")[0] not in [folder, *allowed]:
             may = ", ".join(allowed) if allowed else "public headers only"
             yield line, f'"{name}": {folder} may not include {name.split("/")[0]} (allowed: {may})'
+        elif not plugin and reaches_gpu(src, name, set()):
+            yield line, f'"{name}": it includes CUDA headers, which stand only in device/cuda/ and ops/cuda/'
 
 
-def check_calls(path, text):
+def check_calls(folder, inside, text):
     bare = without_comments_and_strings(text)
     for pattern, exempt, instead in BANNED_CALLS:
-        if path in exempt:
+        if f"{folder}/{inside}" in exempt or instead == HOST_MEMORY and is_plugin(folder, inside):
             continue
         for match in re.finditer(pattern, bare):
             yield line_of(bare, match.start()), f"{match.group().strip(' (')}: {instead}"
 
 
-def check_file(folder, inside, text, allowed):
-    yield from check_includes(folder, inside, allowed, text)
+def check_file(folder, inside, text, allowed, src):
+    yield from check_includes(folder, inside, allowed, text, src)
     if folder in LIBRARY:
-        yield from check_calls(f"{folder}/{inside}", text)
+        yield from check_calls(folder, inside, text)
     n_lines = text.count("\n")
     if n_lines > MAX_LINES:
         yield n_lines, f"{n_lines} lines; at most {MAX_LINES}: one concept per file"
@@ -121,7 +145,7 @@ def check_tree(root):
         inside = path.relative_to(where).as_posix()
         text = path.read_text(encoding="utf-8")
         allowed = INTERNAL_BENCHES.get(inside, []) if folder == "bench" else MAY_INCLUDE.get(folder, [])
-        for line, what in check_file(folder, inside, text, allowed):
+        for line, what in check_file(folder, inside, text, allowed, root / "src"):
             breaches.append(f"{path.relative_to(root)}:{line}: {what}")
     return breaches, n_files
 

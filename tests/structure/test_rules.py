@@ -53,8 +53,36 @@ class Rules(unittest.TestCase):
     def test_cuda_headers_stay_in_their_place(self):
         self.assert_breach("src/alloc/a.c", "#include <cuda_runtime.h>\n", 1, "CUDA")
         self.assert_breach("src/ops/op_gelu.c", "#include <cublas_v2.h>\n", 1, "CUDA")
-        self.assert_lawful("src/device/cuda_stream.c", "#include <cuda.h>\n")
+        self.assert_lawful("src/device/cuda/stream.c", "#include <cuda.h>\n")
+        self.assert_breach("src/ops/op_gelu.c", '#include "cublasLt.h"\n', 1, "CUDA")
+        self.assert_breach("src/ops/op_gelu.h", "#include <mma.h>\n", 1, "CUDA")
+        self.assert_breach("src/ops/op_gelu.cu", "#include <vector_types.h>\n", 1, "CUDA")
+        self.assert_breach("src/train/a.cuh", "#include <cuda_fp16.h>\n", 1, "CUDA")
         self.assert_lawful("src/ops/cuda/op_gelu.cu", "#include <cuda_runtime.h>\n")
+        self.assert_lawful("src/ops/cuda/rows.cuh", "#include <mma.h>\n")
+
+    def test_cuda_headers_do_not_come_through_others(self):
+        with tempfile.TemporaryDirectory() as tmp:
+            root = Path(tmp)
+            (root / "src/ops/cuda").mkdir(parents=True)
+            (root / "src/ops/cuda/kernel.h").write_text("#include <cuda_runtime.h>\n")
+            (root / "src/ops/cuda/rows.h").write_text('#include "ops/cuda/kernel.h"\n')
+            (root / "src/ops/cuda/plain.h").write_text("#include <stdint.h>\n")
+            (root / "src/ops/a.c").write_text('#include "ops/cuda/plain.h"\n#include "ops/cuda/rows.h"\n')
+            found = rules.check_tree(root)[0]
+            self.assertEqual(len(found), 1, found)
+            self.assertTrue(found[0].startswith("src/ops/a.c:2: "), found[0])
+
+    def test_the_plugin_is_a_program_of_its_own(self):
+        self.assert_breach("src/ops/cuda/a.cu", '#include "autograd/node.h"\n', 1, "autograd")
+        self.assert_breach("src/ops/cuda/a.cu", '#include "ops/kernels.h"\n', 1, "kernels.h")
+        self.assert_breach("src/device/cuda/a.c", '#include "core/mem.h"\n', 1, "mem.h")
+        self.assert_lawful("src/device/cuda/a.c", '#include "ops/ops.def"\nvoid f(void *p) { free(p); }\n')
+        self.assert_lawful("src/ops/cuda/a.cu", '#include "core/rng.h"\n#include "device/cuda/cuda.h"\n')
+
+    def test_kernel_files_keep_the_other_rules(self):
+        self.assert_breach("src/ops/cuda/a.cu", 'void f(void) { printf("x"); }\n', 1, "printf")
+        self.assert_breach("src/ops/cuda/a.cuh", "\n" * 601, 601, "601 lines")
 
     def test_the_library_neither_exits_nor_prints(self):
         self.assert_breach("src/core/a.c", "\nvoid f(void) { exit(1); }\n", 2, "exit")

@@ -47,7 +47,7 @@ Test(device, an_unknown_name_is_refused_with_the_known_ones)
     ebb__device device = { .name = "untouched" };
     check_fails(ebb__device_open(&device, "gpu", 1), EBB_EDEVICE);
     check_message("\"gpu\"");
-    check_message("cpu, dry:cpu");
+    check_message("cpu, cuda, dry:cpu, dry:cuda");
     cr_assert_str_eq(device.name, "untouched");
 }
 

@@ -25,7 +25,7 @@ Test(gradcheck, every_op_passes)
 {
     for (int i = 0; i < ebb_op_count(); i++) {
         seen s = { 0 };
-        check_ok(ebb_gradcheck(ebb_op_at(i), 1, take, &s));
+        check_ok(ebb_gradcheck(ebb_op_at(i), NULL, 1, take, &s));
         cr_assert(s.n > 0 && s.n_failed == 0, "%s", s.message);
     }
     check_no_live_blocks();
@@ -36,7 +36,7 @@ Test(gradcheck, a_gradient_that_is_off_by_one_part_in_ten_thousand_is_caught_in_
     for (int i = 0; i < ebb_op_count(); i++) {
         if (!differentiable(ebb_op_at(i))) continue;
         seen s = { 0 };
-        check_ok(ebb_gradcheck(ebb_op_at(i), 1 + 1e-4, take, &s));
+        check_ok(ebb_gradcheck(ebb_op_at(i), NULL, 1 + 1e-4, take, &s));
         cr_assert(s.n_failed > 0, "%s is not caught", ebb_op_at(i)->name);
     }
 }
@@ -47,7 +47,7 @@ Test(gradcheck, an_op_without_cases_fails)
     op.cases = NULL;
     op.n_cases = 0;
     seen s = { 0 };
-    check_ok(ebb_gradcheck(&op, 1, take, &s));
+    check_ok(ebb_gradcheck(&op, NULL, 1, take, &s));
     cr_assert(s.n == 1 && s.n_failed == 1);
     cr_assert(strstr(s.message, "no case") != NULL);
 }
@@ -63,7 +63,7 @@ Test(gradcheck, cases_that_only_check_refusals_are_not_enough)
     op.cases = wrong;
     op.n_cases = 1;
     seen s = { 0 };
-    check_ok(ebb_gradcheck(&op, 1, take, &s));
+    check_ok(ebb_gradcheck(&op, NULL, 1, take, &s));
     cr_assert(s.n == 2 && s.n_failed == 1, "%s", s.message);
     cr_assert(strstr(s.message, "no case checks a gradient") != NULL);
 }
@@ -84,7 +84,7 @@ Test(gradcheck, a_wrong_backward_is_caught)
     ebb_op op = *square_of;
     op.cpu.backward = twice_too_large;
     seen s = { 0 };
-    check_ok(ebb_gradcheck(&op, 1, take, &s));
+    check_ok(ebb_gradcheck(&op, NULL, 1, take, &s));
     cr_assert(s.n_failed > 0);
 }
 
@@ -101,7 +101,7 @@ Test(gradcheck, a_backward_that_overwrites_instead_of_adding_is_caught)
     ebb_op op = *square_of;
     op.cpu.backward = forgets_to_add;
     seen s = { 0 };
-    check_ok(ebb_gradcheck(&op, 1, take, &s));
+    check_ok(ebb_gradcheck(&op, NULL, 1, take, &s));
     cr_assert(s.n_failed > 0);
 }
 
@@ -118,7 +118,7 @@ Test(gradcheck, needs_that_name_too_little_are_caught)
     op.needs[0] = 0;
     op.cpu.backward = needs_too_little;
     seen s = { 0 };
-    check_ok(ebb_gradcheck(&op, 1, take, &s));
+    check_ok(ebb_gradcheck(&op, NULL, 1, take, &s));
     cr_assert(s.n_failed > 0, "checks level 2 hides what needs does not name");
 }
 
@@ -129,7 +129,7 @@ static void check_needs_caught(const char *name, int input, uint32_t needs, cons
     ebb_op op = *ebb_op_find(name);
     op.needs[input] = needs;
     seen s = { 0 };
-    check_ok(ebb_gradcheck(&op, 1, take, &s));
+    check_ok(ebb_gradcheck(&op, NULL, 1, take, &s));
     cr_assert(s.n_failed > 0, "%s with wrong needs passes", name);
     cr_assert(strstr(s.message, message) != NULL, "%s", s.message);
 }

@@ -1,0 +1,323 @@
+/* ops/cuda/optim.cu: optimizer steps, sum of squares and scaling over many tensors in few launches.  A
+ * launch takes up to BATCH tensors by value; each is cut into chunks, and a block finds its chunk's tensor. */
+#include "ops/cuda/elementwise.h"
+
+enum {
+    BATCH = 48,    /* so that all arguments fit the 4 KiB that a launch may have */
+    CHUNK = 8192   /* elements of a block */
+};
+
+/* Which tensor a chunk belongs to.  first[i]: tensor i's first chunk; first[n]: how many there are. */
+typedef struct chunks {
+    int n;
+    int64_t first[BATCH + 1];
+} chunks;
+
+static void add_chunks(chunks *c, int64_t elems)
+{
+    if (c->n == 0) c->first[0] = 0;
+    c->first[c->n + 1] = c->first[c->n] + ebb__ceil_div(elems, CHUNK);
+    c->n++;
+}
+
+EBB_DEVICE int tensor_of(const chunks &c, int64_t chunk)
+{
+    int low = 0, high = c.n; /* first[low] <= chunk < first[high] */
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (c.first[middle] <= chunk)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* ---- optimizer steps ----------------------------------------------------------------------- */
+
+typedef struct parameter {
+    void *w;
+    const void *g;
+    void *s0, *s1;
+    int64_t n;
+    bool wide; /* all four aligned to 16 bytes */
+} parameter;
+
+typedef struct parameters {
+    chunks cut;
+    parameter at[BATCH];
+} parameters;
+
+/* The numbers of a step in the parameters' type, as optim/sgd.c and optim/adamw.c make them. */
+template <class R>
+struct numbers {
+    R lr, momentum;                              /* sgd */
+    R rate, take1, beta2, take2, eps, root_scale; /* adamw */
+    bool nesterov;
+};
+
+template <class R>
+static numbers<R> numbers_of(const ebb__accel_step *step)
+{
+    numbers<R> x = {};
+    x.lr = (R)step->lr;
+    x.momentum = (R)step->momentum;
+    x.nesterov = step->nesterov;
+    if (step->kind == EBB__ACCEL_SGD) return x;
+    x.rate = (R)(step->lr / step->correction1);
+    x.take1 = (R)(1 - step->beta1);
+    x.beta2 = (R)step->beta2;
+    x.take2 = (R)(1 - step->beta2);
+    x.eps = (R)step->eps;
+    x.root_scale = (R)(1 / step->root_correction2);
+    return x;
+}
+
+EBB_DEVICE float root(float x) { return sqrtf(x); }
+EBB_DEVICE double root(double x) { return sqrt(x); }
+
+/* One element each: w keeps, m and v the states, g the gradient.  sgd without momentum has no m. */
+namespace {
+
+struct sgd {
+    static constexpr int states = 0;
+    template <class R>
+    static __device__ __forceinline__ void step(R &w, R g, R &, R &, R keep, const numbers<R> &x)
+    {
+        w = w * keep - x.lr * g;
+    }
+};
+
+struct sgd_momentum {
+    static constexpr int states = 1;
+    template <class R>
+    static __device__ __forceinline__ void step(R &w, R g, R &m, R &, R keep, const numbers<R> &x)
+    {
+        m = x.momentum * m + g;
+        w = w * keep - x.lr * (x.nesterov ? g + x.momentum * m : m);
+    }
+};
+
+struct adamw {
+    static constexpr int states = 2;
+    template <class R>
+    static __device__ __forceinline__ void step(R &w, R g, R &m, R &v, R keep, const numbers<R> &x)
+    {
+        m += x.take1 * (g - m);
+        v = x.beta2 * v + x.take2 * g * g;
+        w = w * keep - x.rate * m / (root(v) * x.root_scale + x.eps);
+    }
+};
+
+} // namespace
+
+/* V elements of a parameter from `at` on. */
+template <class Rule, class R, int V>
+EBB_DEVICE void step_elements(const parameter &p, int64_t at, R keep, const numbers<R> &x)
+{
+    typedef ebb__cuda_pack<R, V> pack;
+    pack w = *reinterpret_cast<pack *>((R *)p.w + at), g = *reinterpret_cast<const pack *>((const R *)p.g + at);
+    pack m = {}, v = {};
+    if (Rule::states > 0) m = *reinterpret_cast<pack *>((R *)p.s0 + at);
+    if (Rule::states > 1) v = *reinterpret_cast<pack *>((R *)p.s1 + at);
+#pragma unroll
+    for (int i = 0; i < V; i++) Rule::step(w.at[i], g.at[i], m.at[i], v.at[i], keep, x);
+    *reinterpret_cast<pack *>((R *)p.w + at) = w;
+    if (Rule::states > 0) *reinterpret_cast<pack *>((R *)p.s0 + at) = m;
+    if (Rule::states > 1) *reinterpret_cast<pack *>((R *)p.s1 + at) = v;
+}
+
+/* keeps: of each parameter, in its own type. */
+template <class R>
+struct keeps {
+    R at[BATCH];
+};
+
+template <class Rule, class R>
+EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
+update(parameters params, keeps<R> keep, numbers<R> x)
+{
+    constexpr int V = ebb__cuda_width<R>;
+    const int i = tensor_of(params.cut, blockIdx.x);
+    const parameter &p = params.at[i];
+    const int64_t begin = (blockIdx.x - params.cut.first[i]) * CHUNK;
+    const int64_t end = p.n - begin < CHUNK ? p.n : begin + CHUNK;
+    for (int64_t at = begin + threadIdx.x * V; at < end; at += EBB__CUDA_THREADS * V) {
+        if (p.wide && at + V <= end)
+            step_elements<Rule, R, V>(p, at, keep.at[i], x);
+        else
+            for (int64_t one = at; one < at + V && one < end; one++)
+                step_elements<Rule, R, 1>(p, one, keep.at[i], x);
+    }
+}
+
+static bool is_wide(const void *a, const void *b, const void *c, const void *d)
+{
+    return ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d) % 16 == 0;
+}
+
+/* Takes parameters of R's dtype from params[*from] on, as many as one launch holds, and moves *from on. */
+template <class Rule, class R>
+static ebb_status update_batch(ebb__cuda *cuda, const ebb__accel_step *step, const ebb__accel_param *params, int n,
+                               int *from)
+{
+    parameters batch = {};
+    keeps<R> keep = {};
+    const ebb_dtype dtype = params[*from].dtype;
+    int i = *from;
+    for (; i < n && params[i].dtype == dtype && batch.cut.n < BATCH; i++) {
+        const ebb__accel_param *p = &params[i];
+        if (p->n == 0) continue;
+        keep.at[batch.cut.n] = (R)p->keep;
+        batch.at[batch.cut.n] = { p->w, p->g, p->s0, p->s1, p->n, is_wide(p->w, p->g, p->s0, p->s1) };
+        add_chunks(&batch.cut, p->n);
+    }
+    *from = i;
+    const unsigned blocks = (unsigned)batch.cut.first[batch.cut.n];
+    const numbers<R> x = numbers_of<R>(step);
+    EBB_LAUNCH(cuda, (update<Rule, R>), blocks, EBB__CUDA_THREADS, 0, batch, keep, x);
+    return EBB_OK;
+}
+
+template <class Rule>
+static ebb_status update_all(ebb__cuda *cuda, const ebb__accel_step *step, const ebb__accel_param *params, int n)
+{
+    ebb_status st = EBB_OK;
+    for (int i = 0; i < n && st == EBB_OK;)
+        st = params[i].dtype == EBB_F64 ? update_batch<Rule, double>(cuda, step, params, n, &i)
+                                        : update_batch<Rule, float>(cuda, step, params, n, &i);
+    return st;
+}
+
+ebb_status ebb__cuda_update(ebb__cuda *cuda, const ebb__accel_step *step, const ebb__accel_param *params, int n)
+{
+    if (n == 0) return EBB_OK;
+    if (step->kind == EBB__ACCEL_ADAMW) return update_all<adamw>(cuda, step, params, n);
+    if (params[0].s0) return update_all<sgd_momentum>(cuda, step, params, n);
+    return update_all<sgd>(cuda, step, params, n);
+}
+
+/* ---- sum of squares, scaling --------------------------------------------------------------- */
+
+typedef struct vector {
+    void *data;
+    int64_t n;
+    bool f64, wide;
+} vector;
+
+typedef struct vectors {
+    chunks cut;
+    vector at[BATCH];
+} vectors;
+
+/* Takes args from args[*from] on, as many as one launch holds. */
+static vectors next_vectors(const ebb_arg *args, int n, int *from)
+{
+    vectors batch = {};
+    int i = *from;
+    for (; i < n && batch.cut.n < BATCH; i++) {
+        if (args[i].elems == 0) continue;
+        batch.at[batch.cut.n] = { args[i].data, args[i].elems, args[i].dtype == EBB_F64,
+                                     (uintptr_t)args[i].data % 16 == 0 };
+        add_chunks(&batch.cut, args[i].elems);
+    }
+    *from = i;
+    return batch;
+}
+
+/* This thread's share of the squares of elements [begin, end), in an order that does not depend on where
+ * they lie. */
+template <class R>
+EBB_DEVICE double squares_f64(const vector &x, int64_t begin, int64_t end)
+{
+    constexpr int V = ebb__cuda_width<R>;
+    const R *data = (const R *)x.data;
+    double sum = 0;
+    for (int64_t at = begin + threadIdx.x * V; at < end; at += EBB__CUDA_THREADS * V) {
+        if (x.wide && at + V <= end) {
+            ebb__cuda_pack<R, V> values = *reinterpret_cast<const ebb__cuda_pack<R, V> *>(data + at);
+#pragma unroll
+            for (int v = 0; v < V; v++) sum += (double)values.at[v] * (double)values.at[v];
+        } else {
+            for (int64_t one = at; one < at + V && one < end; one++) sum += (double)data[one] * (double)data[one];
+        }
+    }
+    return sum;
+}
+
+/* Block b adds the squares of chunks b, b + gridDim.x, ... onto partials[b] (first: writes it).  The grid
+ * never differs, so neither do the bits, on any device. */
+EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
+sum_squares_f64(double *partials, vectors batch, bool first)
+{
+    double sum = 0;
+    for (int64_t chunk = blockIdx.x; chunk < batch.cut.first[batch.cut.n]; chunk += gridDim.x) {
+        const int i = tensor_of(batch.cut, chunk);
+        const vector &x = batch.at[i];
+        const int64_t begin = (chunk - batch.cut.first[i]) * CHUNK;
+        const int64_t end = x.n - begin < CHUNK ? x.n : begin + CHUNK;
+        sum += x.f64 ? squares_f64<double>(x, begin, end) : squares_f64<float>(x, begin, end);
+    }
+    sum = ebb__block_sum<EBB__CUDA_THREADS>(sum);
+    if (threadIdx.x == 0) partials[blockIdx.x] = first ? sum : partials[blockIdx.x] + sum;
+}
+
+/* partials[0] = the sum of all; one block. */
+EBB_KERNEL void __launch_bounds__(EBB__CUDA_PARTIALS) sum_partials_f64(double *partials)
+{
+    double sum = ebb__block_sum<EBB__CUDA_PARTIALS>(partials[threadIdx.x]);
+    if (threadIdx.x == 0) partials[0] = sum;
+}
+
+ebb_status ebb__cuda_sum_squares(ebb__cuda *cuda, const ebb_arg *args, int n)
+{
+    double *partials = cuda->partials;
+    bool first = true;
+    int from = 0;
+    do { /* once at least: no args make 0 */
+        const vectors batch = next_vectors(args, n, &from);
+        EBB_LAUNCH(cuda, sum_squares_f64, EBB__CUDA_PARTIALS, EBB__CUDA_THREADS, 0, partials, batch, first);
+        first = false;
+    } while (from < n);
+    EBB_LAUNCH(cuda, sum_partials_f64, 1, EBB__CUDA_PARTIALS, 0, partials);
+    return EBB_OK;
+}
+
+template <class R>
+EBB_DEVICE void scale_elements(const vector &x, int64_t begin, int64_t end, R factor)
+{
+    constexpr int V = ebb__cuda_width<R>;
+    R *data = (R *)x.data;
+    for (int64_t at = begin + threadIdx.x * V; at < end; at += EBB__CUDA_THREADS * V) {
+        if (x.wide && at + V <= end) {
+            ebb__cuda_pack<R, V> values = *reinterpret_cast<ebb__cuda_pack<R, V> *>(data + at);
+#pragma unroll
+            for (int v = 0; v < V; v++) values.at[v] *= factor;
+            *reinterpret_cast<ebb__cuda_pack<R, V> *>(data + at) = values;
+        } else {
+            for (int64_t one = at; one < at + V && one < end; one++) data[one] *= factor;
+        }
+    }
+}
+
+EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS) scale_f64(vectors batch, double factor)
+{
+    const int i = tensor_of(batch.cut, blockIdx.x);
+    const vector &x = batch.at[i];
+    const int64_t begin = (blockIdx.x - batch.cut.first[i]) * CHUNK;
+    const int64_t end = x.n - begin < CHUNK ? x.n : begin + CHUNK;
+    if (x.f64)
+        scale_elements<double>(x, begin, end, factor);
+    else
+        scale_elements<float>(x, begin, end, (float)factor);
+}
+
+ebb_status ebb__cuda_scale(ebb__cuda *cuda, const ebb_arg *args, int n, double factor)
+{
+    for (int from = 0; from < n;) {
+        const vectors batch = next_vectors(args, n, &from);
+        const unsigned blocks = (unsigned)batch.cut.first[batch.cut.n];
+        EBB_LAUNCH(cuda, scale_f64, blocks, EBB__CUDA_THREADS, 0, batch, factor);
+    }
+    return EBB_OK;
+}

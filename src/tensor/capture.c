@@ -1,0 +1,80 @@
+/* tensor/capture.c: graphs: what the device captures, and the memory that it works in. */
+#include <ebb/capture.h>
+
+#include "core/mem.h"
+#include "core/site.h"
+#include "tensor/context.h"
+
+struct ebb_graph {
+    ebb_context *ctx; /* counted */
+    ebb__accel_graph *graph; /* NULL: dry */
+    int number;       /* of its memory in the pool */
+};
+
+/* NULL: dry. */
+static const ebb__accel *table_of(const ebb_context *ctx) { return ctx->device.accel->table; }
+static void *self_of(const ebb_context *ctx) { return ctx->device.accel->self; }
+
+ebb_status ebb_capture_begin(ebb_context *ctx)
+{
+    const ebb__accelerator *accel = ctx->device.accel;
+    if (!accel || (accel->table && !accel->table->capture_begin))
+        return ebb_fail(EBB_EUNSUPPORTED, "capture: device %s has no graphs", ctx->device.name);
+    EBB__TRY(ebb__pool_capture_begin(ctx->pool, &ctx->capture));
+    ebb_status st = accel->table ? accel->table->capture_begin(accel->self) : EBB_OK;
+    if (st != EBB_OK) {
+        ebb__pool_capture_end(ctx->pool);
+        ebb__pool_capture_release(ctx->pool, ctx->capture);
+        return st;
+    }
+    ctx->device.capturing = true;
+    return EBB_OK;
+}
+
+/* What the device has captured; both NULL and OK on a dry one. */
+static ebb_status end_on_device(ebb__accel_graph **out, const ebb_context *ctx)
+{
+    *out = NULL;
+    return table_of(ctx) ? table_of(ctx)->capture_end(self_of(ctx), out) : EBB_OK;
+}
+
+static void throw_away(ebb_context *ctx, ebb__accel_graph *graph, int number)
+{
+    if (graph) table_of(ctx)->graph_free(self_of(ctx), graph);
+    ebb__pool_capture_release(ctx->pool, number);
+}
+
+ebb_status ebb_capture_end(ebb_graph **out, ebb_context *ctx)
+{
+    if (!ctx->device.capturing) return ebb_fail(EBB_ESTATE, "capture: none runs");
+    ebb__accel_graph *captured;
+    ebb_status st = end_on_device(&captured, ctx);
+    ctx->device.capturing = false;
+    ebb__pool_capture_end(ctx->pool);
+    ebb_graph *graph = st == EBB_OK && out ? ebb__malloc(sizeof *graph) : NULL;
+    if (!graph) {
+        throw_away(ctx, st == EBB_OK ? captured : NULL, ctx->capture);
+        return st == EBB_OK && out ? EBB_ENOMEM : st;
+    }
+    atomic_fetch_add(&ctx->refs, 1);
+    *graph = (ebb_graph){ ctx, captured, ctx->capture };
+    *out = graph;
+    return EBB_OK;
+}
+
+ebb_status ebb_graph_launch(ebb_graph *graph)
+{
+    const ebb_context *ctx = graph->ctx;
+    EBB__TRY(ebb__device_not_capturing(&ctx->device, "graph_launch"));
+    return graph->graph ? table_of(ctx)->graph_launch(self_of(ctx), graph->graph) : EBB_OK;
+}
+
+void ebb_graph_free(ebb_graph *graph)
+{
+    if (!graph) return;
+    ebb_context *ctx = graph->ctx;
+    if (graph->graph) table_of(ctx)->synchronize(self_of(ctx));
+    throw_away(ctx, graph->graph, graph->number);
+    ebb__free(graph);
+    ebb__context_release(ctx);
+}

@@ -1,0 +1,32 @@
+/* fiber.h: stacks that one thread of the host switches between.  The sanitizers are told. */
+#ifndef EBB_TESTS_EMU_FIBER_H
+#define EBB_TESTS_EMU_FIBER_H
+
+struct emu_fiber {
+    char *stack;         /* nullptr: the host thread's own */
+    void *stack_pointer; /* while it does not run */
+    void *tsan;          /* ThreadSanitizer's view of it */
+    int thread;          /* which emulated thread runs on it */
+};
+
+/* `entry` never returns, and calls emu_fiber_entered() first. */
+emu_fiber *emu_fiber_new(void (*entry)());
+void emu_fiber_free(emu_fiber *fiber);
+/* The calling host thread as a fiber, to switch back to. */
+emu_fiber emu_fiber_of_host();
+void emu_fiber_switch(emu_fiber *from, emu_fiber *to);
+void emu_fiber_entered();
+
+/* For ThreadSanitizer: what was written before release(p) can be read after acquire(p).  Switching alone
+ * orders nothing. */
+#ifdef EMU_TSAN
+extern "C" void __tsan_acquire(void *p);
+extern "C" void __tsan_release(void *p);
+static inline void emu_acquire(void *p) { __tsan_acquire(p); }
+static inline void emu_release(void *p) { __tsan_release(p); }
+#else
+static inline void emu_acquire(void *) {}
+static inline void emu_release(void *) {}
+#endif
+
+#endif
