@@ -27,6 +27,7 @@ endif()
 
 if(EBB_CUDA_PLUGIN)
     set(CMAKE_CUDA_ARCHITECTURES "${EBB_CUDA_ARCHITECTURES}")
+    enable_language(CXX) # links the plugin
     enable_language(CUDA)
     set(CMAKE_CUDA_STANDARD 17)
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)

@@ -10,7 +10,7 @@
 
 /* delta [B, H, Tq]; a warp per row of a head */
 template <class T>
-EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS) find_delta(ebb__attention<T> a)
+EBB_ROW_KERNEL find_delta(ebb__attention<T> a)
 {
     typedef ebb__real<T> R;
     int lane = threadIdx.x % 32;

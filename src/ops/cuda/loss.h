@@ -28,7 +28,7 @@ EBB_DEVICE int64_t ebb__target(const ebb__cuda_loss &l, int64_t row)
 
 /* losses[row] = lse - logits[target], 0 where ignored; lses may be NULL. */
 template <class T, int THREADS>
-EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
+EBB_ROW_KERNEL
 ebb__loss_rows(ebb__real<T> *losses, ebb__real<T> *lses, const T *logits, ebb__cuda_loss l)
 {
     typedef ebb__real<T> R;
@@ -90,7 +90,7 @@ ebb__loss_row_weight_f64(R *weight, const R *dy, ebb__cuda_loss l)
 
 /* dlogits (+)= (exp(logits - lse) - onehot(target)) * weight, 0 where ignored; dlogits may be logits. */
 template <class T, int THREADS>
-EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
+EBB_ROW_KERNEL
 ebb__loss_grad_rows(T *dlogits, const T *logits, const ebb__real<T> *lses, const ebb__real<T> *weight_at,
                     ebb__cuda_loss l, bool accumulate)
 {

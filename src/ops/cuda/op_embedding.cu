@@ -29,7 +29,7 @@ static lookup lookup_of(const ebb_call *call)
 /* ---- forward -------------------------------------------------------------------------------- */
 
 template <class T, int THREADS>
-EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
+EBB_ROW_KERNEL
 copy_rows(T *y, const T *table, lookup l, unsigned *error, unsigned bad_index)
 {
     EBB_EACH_ROW(THREADS, i, l.n) {
@@ -61,14 +61,11 @@ static ebb_status forward(void *self, const ebb_call *call)
 
 enum {
     SCAN_THREADS = 1024,
-    MOST_ROWS = EBB__CUDA_THREADS, /* of a range: a thread notes the places of one row */
-    LEAST_ROWS = 8,
-    RANGES = 1024,                 /* wanted: each goes through all indices */
-    BATCH = EBB__CUDA_THREADS      /* indices looked at together */
+    BATCH = EBB__CUDA_THREADS /* indices looked at together */
 };
 
 /* counts[row]: zeros before */
-EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS) count_places(count_t *counts, lookup l)
+EBB_ROW_KERNEL count_places(count_t *counts, lookup l)
 {
     EBB_GRID_STRIDE(i, l.n) {
         int64_t row = ebb__index(l.index, i);
@@ -138,7 +135,7 @@ EBB_DEVICE int flags_before(bool flag, int *total)
 }
 
 /* Rows [blockIdx.x * per_block, ...): thread r notes the places of the range's row r. */
-EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
+EBB_ROW_KERNEL
 note_places(int64_t *places, const int64_t *begins, lookup l, int64_t per_block)
 {
     __shared__ int row_of[BATCH];
@@ -218,6 +215,15 @@ static ebb_status add_all(ebb__cuda *cuda, const ebb_call *call, const lookup *l
     return EBB_OK;
 }
 
+/* Table rows of a block that notes places: a thread notes those of one row, and as every block goes through
+ * all indices, there are not to be many more than 1024. */
+static int64_t rows_per_block(int64_t rows)
+{
+    const int64_t least = 8, most = EBB__CUDA_THREADS;
+    int64_t wanted = ebb__ceil_div(rows, 1024);
+    return wanted < least ? least : wanted > most ? most : wanted;
+}
+
 static ebb_status sort_places(ebb__cuda *cuda, const ebb_call *call, const lookup *l)
 {
     const ebb__cuda_embedding_scratch s = ebb__cuda_embedding_layout(l->rows, l->n);
@@ -225,8 +231,7 @@ static ebb_status sort_places(ebb__cuda *cuda, const ebb_call *call, const looku
     int64_t *places = (int64_t *)(scratch + s.places), *counts = (int64_t *)(scratch + s.ends);
     int64_t *used = (int64_t *)(scratch + s.used), *n_used = (int64_t *)(scratch + s.n_used);
     lookup by_value = *l;
-    int64_t per_block = ebb__ceil_div(l->rows, RANGES), rows = l->rows;
-    per_block = per_block < LEAST_ROWS ? LEAST_ROWS : per_block > MOST_ROWS ? MOST_ROWS : per_block;
+    int64_t rows = l->rows, per_block = rows_per_block(rows);
     EBB__CUDA_TRY(cuda, cudaMemsetAsync(counts, 0, (size_t)rows * sizeof *counts, cuda->stream));
     EBB_LAUNCH(cuda, count_places, ebb__grid(cuda, l->n, EBB__CUDA_THREADS), EBB__CUDA_THREADS, 0, (count_t *)counts,
                by_value);

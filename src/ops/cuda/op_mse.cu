@@ -8,7 +8,7 @@ enum { TOTAL_THREADS = 256 };
 
 /* The whole of a and b as one row of all blocks: element k of a lane's turn as in rows.h. */
 template <class T>
-EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
+EBB_ROW_KERNEL
 square_sums(ebb__real<T> *partials, const T *a, const T *b, int64_t elems)
 {
     typedef ebb__real<T> R;
@@ -55,7 +55,7 @@ static ebb_status forward(void *self, const ebb_call *call)
 
 /* da (+)= 2 (a - b) dy / n, db (+)= -da; either may be NULL */
 template <class T>
-EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
+EBB_ROW_KERNEL
 mse_grads(T *da, T *db, const T *a, const T *b, const ebb__real<T> *dy, ebb__real<T> two_by_n, int64_t elems,
           bool add_a, bool add_b)
 {

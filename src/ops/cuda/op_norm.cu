@@ -65,7 +65,7 @@ EBB_DEVICE moments<ebb__real<T>> moments_of(const T *row, int64_t cols, bool cen
 
 /* y may be x; bias, pivots and rstds may be NULL. */
 template <class T, int THREADS>
-EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
+EBB_ROW_KERNEL
 norm_rows(T *y, ebb__real<T> *pivots, ebb__real<T> *rstds, const T *x, const T *gain, const T *bias, int64_t rows,
           int64_t cols, bool centered, ebb__real<T> eps)
 {
@@ -188,7 +188,7 @@ EBB_DEVICE void grad_row(const norm_grad<T> &g, int64_t row, ebb__real<T> *sums)
 }
 
 template <class T, int THREADS>
-EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS, 2) norm_grad_rows(norm_grad<T> g)
+EBB_ROW_KERNEL norm_grad_rows(norm_grad<T> g)
 {
     typedef ebb__real<T> R;
     enum { GROUPS = EBB__CUDA_THREADS / THREADS };

@@ -26,10 +26,7 @@ EBB_DEVICE void angle_parts_f64(double angle, double *cosine, double *sine)
     *sine = sinpi(reduced);
 }
 
-enum {
-    LANES = 32, SHARERS = 8, /* threads along a half head, and beside each other */
-    MAX_GRID_Y = 65535
-};
+enum { LANES = 32, SHARERS = 8 }; /* threads along a half head, and beside each other */
 
 /* cosines and sines [rows, half], with f_i = base^(-i / half) */
 template <class R>
@@ -90,7 +87,8 @@ static ebb_status run(ebb__cuda *cuda, const ebb_call *call, const T *x, T *y, b
     if (call->in[0].elems == 0) return EBB_OK;
     EBB_LAUNCH(cuda, rope_angles_f64<R>, ebb__grid(cuda, r.rows, SHARERS), dim3(LANES, SHARERS), 0, cosines, sines,
                r.rows, r.half, r.base, r.position);
-    dim3 grid = dim3(ebb__grid(cuda, r.rows, 1), (unsigned)(r.batch < MAX_GRID_Y ? r.batch : MAX_GRID_Y));
+    const int64_t most = 65535; /* of a grid's second size */
+    dim3 grid = dim3(ebb__grid(cuda, r.rows, 1), (unsigned)(r.batch < most ? r.batch : most));
     EBB_LAUNCH(cuda, rope_rows<T>, grid, dim3(LANES, SHARERS), 0, y, x, (const R *)cosines, (const R *)sines, r, turn,
                accumulate);
     return EBB_OK;

@@ -37,7 +37,7 @@ template <class R> EBB_DEVICE R gradient_of(R dy, R y, R sum, bool is_log)
 
 /* y may be x. */
 template <class T, int THREADS>
-EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
+EBB_ROW_KERNEL
 softmax_rows(T *y, const T *x, int64_t rows, int64_t cols, bool is_log)
 {
     typedef ebb__real<T> R;
@@ -56,7 +56,7 @@ softmax_rows(T *y, const T *x, int64_t rows, int64_t cols, bool is_log)
 
 /* dx may be dy. */
 template <class T, int THREADS>
-EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
+EBB_ROW_KERNEL
 softmax_grad_rows(T *dx, const T *dy, const T *y, int64_t rows, int64_t cols, bool is_log, bool accumulate)
 {
     typedef ebb__real<T> R;

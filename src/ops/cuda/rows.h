@@ -10,6 +10,10 @@
 #include "ops/cuda/formulas.h"
 #include "ops/cuda/kernel.h"
 
+/* Two blocks per processor at least: without a second number ptxas would rather spill than use more than a
+ * quarter of the registers. */
+#define EBB_ROW_KERNEL EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS, 2)
+
 enum { EBB__ROW_BY_WARP = 32, EBB__ROW_BY_BLOCK = EBB__CUDA_THREADS, EBB__SHORT_ROW = 1024 };
 
 EBB_DEVICE float ebb__log(float x) { return logf(x); }

@@ -62,6 +62,7 @@ template <class Opaque> cublasStatus_t delete_object(Opaque *opaque)
     guard lock = enter();
     counts.blas_objects--;
     delete opaque;
+    write_report();
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -17,7 +17,7 @@
  *   FAKE_CUDA_DEVICES     default 1; FAKE_CUDA_COMPUTE default 80
  *   FAKE_CUDA_DRIVER      version of the driver, default that of the headers; 0: there is none
  *   FAKE_CUDA_CUDNN=0     there is no cuDNN; FAKE_CUDA_VMM=0: no expandable segments
- *   FAKE_CUDA_REPORT=FILE counts at exit, as one JSON object */
+ *   FAKE_CUDA_REPORT=FILE counts, as one JSON object, written whenever something was freed or closed */
 #ifndef EBB_TESTS_CUDA_FAKE_H
 #define EBB_TESTS_CUDA_FAKE_H
 

@@ -376,6 +376,7 @@ cudnnStatus_t destroy_handle(cudnnHandle_t handle)
     guard lock = enter();
     delete handle;
     counts.cudnn_objects--;
+    write_report();
     return CUDNN_STATUS_SUCCESS;
 }
 

@@ -183,6 +183,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
         streams.erase(streams.begin() + (long)i);
         counts.streams--;
         delete stream;
+        write_report();
         return cudaSuccess;
     }
     die("cudaStreamDestroy of what is no stream");

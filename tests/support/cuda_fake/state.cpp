@@ -22,9 +22,11 @@ static const char *text(const char *name, const char *otherwise)
     return value ? value : otherwise;
 }
 
-static void write_report()
+/* The program may leave by _exit(), so it is written whenever something goes. */
+void write_report()
 {
-    FILE *file = fopen(text("FAKE_CUDA_REPORT", ""), "w");
+    const char *path = getenv("FAKE_CUDA_REPORT");
+    FILE *file = path ? fopen(path, "w") : nullptr;
     if (!file) return;
     fprintf(file, "{\"alive\": %ld, \"blocks\": %ld, \"pinned\": %ld, \"streams\": %ld, \"events\": %ld, \"graphs\": %ld, "
             "\"pages\": %ld, \"reservations\": %ld, \"blas_objects\": %ld, \"cudnn_objects\": %ld, \"used_bytes\": %zu, "
@@ -51,7 +53,7 @@ static void read_environment()
     const char *driver = getenv("FAKE_CUDA_DRIVER");
     options.driver = driver ? atoi(driver) : CUDART_VERSION;
     random_state = options.seed;
-    if (getenv("FAKE_CUDA_REPORT")) atexit(write_report);
+    write_report();
 }
 
 guard enter()

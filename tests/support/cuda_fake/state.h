@@ -26,6 +26,8 @@ extern std::mutex big_lock;
 typedef std::unique_lock<std::mutex> guard;
 guard enter(); /* reads the environment the first time */
 
+void write_report(); /* FAKE_CUDA_REPORT, where it is set */
+
 /* Counts a call that can fail; true: it is to fail. */
 bool must_fail();
 unsigned random_below(unsigned n);

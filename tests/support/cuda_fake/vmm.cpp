@@ -65,6 +65,7 @@ static CUresult address_free(CUdeviceptr p, size_t bytes)
     munmap((void *)p, bytes);
     reservations.erase(it);
     counts.reservations--;
+    write_report();
     return CUDA_SUCCESS;
 }
 
@@ -102,6 +103,7 @@ static CUresult release(CUmemGenericAllocationHandle which)
     give_capacity(it->second.bytes);
     handles.erase(it);
     counts.pages--;
+    write_report();
     return CUDA_SUCCESS;
 }
 

@@ -1,0 +1,196 @@
+/* Training on the CUDA plugin, over the fake runtime with emulated kernels: the cpu's losses, the dry run's bytes,
+ * the same bits in whatever order streams run, and an error without a leak when any CUDA call fails. */
+#include <math.h>
+#include <string.h>
+
+#include "cuda_fake.h"
+#include "device/plugin.h"
+#include "support/training.h"
+
+#define MLP "{\"seed\":3,\"model\":{\"type\":\"mlp\",\"input\":12,\"hidden\":[24,16],\"output\":5," \
+            "\"activation\":\"gelu_tanh\",\"dropout\":0.1}," \
+            "\"data\":{\"type\":\"synthetic\",\"kind\":\"samples\",\"items\":50,\"eval_items\":20,\"seed\":1}," \
+            "\"train\":{\"steps\":6,\"batch\":8,\"eval_every\":3,\"optimizer\":{\"type\":\"sgd\",\"lr\":0.1," \
+            "\"momentum\":0.9,\"nesterov\":true}}}"
+#define GPT "{\"seed\":1,\"model\":{\"type\":\"gpt\",\"layers\":2,\"heads\":2,\"width\":16,\"context\":8,\"vocab\":32}," \
+            "\"data\":{\"type\":\"synthetic\",\"kind\":\"tokens\",\"items\":11,\"eval_items\":3,\"seed\":1}," \
+            "\"train\":{\"steps\":3,\"batch\":2,\"clip_norm\":1.0,\"eval_every\":2," \
+            "\"optimizer\":{\"type\":\"adamw\",\"lr\":3e-3}}}"
+
+enum { THREADS = 2 };
+
+ebb__accel_entry ebb_accel_plugin;
+
+/* The device that the next run finds: everything as the environment says but for these. */
+static void install(bool deferred, unsigned seed, size_t mib)
+{
+    fake_options options = fake_get_options();
+    options.deferred = deferred;
+    options.seed = seed;
+    options.fail_nth = 0;
+    if (mib) options.capacity_bytes = mib << 20;
+    fake_set_options(&options);
+    ebb__accel_register(ebb_accel_plugin(EBB__ACCEL_ABI));
+}
+
+static void check_nothing_left(const char *what, long n)
+{
+    fake_counts c = fake_get_counts();
+    cr_assert(fake_alive(&c) == 0 && c.used_bytes == 0, "%s, %ld: alive: %ld blocks, %ld pinned, %ld streams, %ld events, "
+              "%ld graphs, %ld pages, %ld reservations, %ld of cuBLAS, %ld of cuDNN", what, n, c.blocks, c.pinned,
+              c.streams, c.events, c.graphs, c.pages, c.reservations, c.blas_objects, c.cudnn_objects);
+    cr_assert(ebb_host_live_blocks() == 0, "%s, %ld: %lld host blocks", what, n, (long long)ebb_host_live_blocks());
+}
+
+static ebb_train_result train_on(const char *device, const ebb_config *config, bool check_recompute)
+{
+    ebb_train_result result;
+    ebb_train_options o = train_options(THREADS);
+    o.device = device;
+    o.hash_gradients = true;
+    o.check_recompute = check_recompute;
+    check_ok(ebb_train(&result, config, &o));
+    return result;
+}
+
+static void check_near(const char *which, double cpu, double cuda, const char *what)
+{
+    if (isnan(cpu) && isnan(cuda)) return;
+    cr_assert(fabs(cuda - cpu) <= 1e-4 * (1 + fabs(cpu)), "%s %.9g, not %.9g: %s", which, cuda, cpu, what);
+}
+
+static void check_same_memory(const ebb_memory_stats *said, const ebb_memory_stats *used, const char *what)
+{
+    cr_assert(said->peak_allocated_bytes == used->peak_allocated_bytes &&
+              said->peak_reserved_bytes == used->peak_reserved_bytes, "said %zu of %zu, used %zu of %zu: %s",
+              said->peak_allocated_bytes, said->peak_reserved_bytes, used->peak_allocated_bytes,
+              used->peak_reserved_bytes, what);
+    for (int c = 0; c < EBB_N_CATEGORIES; c++)
+        cr_assert(said->by_category_at_peak[c] == used->by_category_at_peak[c], "%s: %s",
+                  ebb_category_name((ebb_category)c), what);
+}
+
+/* The cpu's losses; the dry run's bytes; for every seed of deferred streams the eager run's bits. */
+static void check_config(const char *text, int seeds, const char *const sets[4])
+{
+    const char *what = sets[0] ? sets[0] : "plain";
+    ebb_config *config = config_of(text, sets);
+    ebb_train_result cpu = train_on("cpu", config, false), said, eager;
+    ebb_train_options o = train_options(THREADS);
+    install(false, 1, 0);
+    eager = train_on("cuda", config, false);
+    check_near("first loss", cpu.loss_first, eager.loss_first, what);
+    check_near("last loss", cpu.loss_last, eager.loss_last, what);
+    check_near("eval loss", cpu.eval_loss, eager.eval_loss, what);
+    cr_assert(fake_get_counts().launches > 0 && fake_get_counts().products > 0);
+    o.device = "dry:cuda:0";
+    check_ok(ebb_estimate(&said, config, &o));
+    check_same_memory(&said.memory, &eager.memory, what);
+    check_same_memory(&said.host_memory, &eager.host_memory, what);
+    for (unsigned seed = 1; seed <= (unsigned)seeds; seed++) {
+        install(true, seed, 0);
+        ebb_train_result used = train_on("cuda", config, seed == 2);
+        cr_assert_str_eq(used.gradients_sha256, eager.gradients_sha256, "seed %u: %s", seed, what);
+        cr_assert(used.loss_last == eager.loss_last, "seed %u: %s", seed, what);
+        check_same_memory(&said.memory, &used.memory, what);
+    }
+    ebb_config_free(config);
+    check_nothing_left(what, 0);
+}
+#define CHECK(text, seeds, ...) check_config(text, seeds, (const char *const[4]){ __VA_ARGS__ })
+
+Test(cuda_training, an_mlp) { CHECK(MLP, 8, NULL); }
+Test(cuda_training, a_gpt) { CHECK(GPT, 3, NULL); }
+Test(cuda_training, in_f64_with_micro_batches) { CHECK(GPT, 1, "train.precision=f64", "train.accumulate=3"); }
+Test(cuda_training, a_llama_like_gpt)
+{
+    CHECK(GPT, 1, "model.norm=rmsnorm", "model.position=rope", "model.activation=swiglu", "model.kv_heads=1");
+}
+Test(cuda_training, checkpoints_and_recipes)
+{
+    CHECK(GPT, 1, "memory.checkpoint=every:1", "memory.recompute=[\"gelu\",\"layernorm\"]");
+    CHECK(MLP, 2, "memory.recompute=[\"gelu\"]");
+}
+Test(cuda_training, offload)
+{
+    CHECK(MLP, 8, "memory.offload=all", "data.prefetch=0");
+    CHECK(GPT, 2, "memory.offload=[\"linear\",\"layernorm\"]", "memory.checkpoint=every:1");
+}
+Test(cuda_training, a_fused_optimizer_and_a_loss_in_chunks)
+{
+    CHECK(GPT, 1, "train.fuse_optimizer=true", "train.clip_norm=null", "train.loss_chunks=3");
+}
+Test(cuda_training, loaders_of_any_ring)
+{
+    CHECK(MLP, 2, "data.workers=0");
+    CHECK(MLP, 4, "data.workers=3", "data.prefetch=4");
+}
+Test(cuda_training, expandable_segments) { CHECK(GPT, 1, "memory.allocator={\"expandable_segments\":true}"); }
+Test(cuda_training, an_offset_plan) { CHECK(GPT, 1, "memory.offset_plan=true", "memory.checkpoint=every:1"); }
+
+/* ---- limits ------------------------------------------------------------------------------------------- */
+
+Test(cuda_training, the_devices_memory_is_the_limit)
+{
+    const char *const sets[4] = { "train.batch=11", "model.width=160" };
+    ebb_train_result result;
+    ebb_train_options o = train_options(THREADS);
+    install(false, 1, 8);
+    ebb_config *config = config_of(GPT, sets);
+    o.device = "cuda";
+    check_fails(ebb_train(&result, config, &o), EBB_ENOMEM);
+    check_message("limit");
+    o.device = "dry:cuda:0";
+    check_fails(ebb_estimate(&result, config, &o), EBB_ENOMEM);
+    ebb_config_free(config);
+    check_nothing_left("limit", 1);
+}
+
+/* ---- any CUDA call fails --------------------------------------------------------------------------------- */
+
+#define TINY_GPT "{\"seed\":1,\"model\":{\"type\":\"gpt\",\"layers\":1,\"heads\":1,\"width\":8,\"context\":4,\"vocab\":12}," \
+                 "\"data\":{\"type\":\"synthetic\",\"kind\":\"tokens\",\"items\":2,\"eval_items\":0,\"seed\":1}," \
+                 "\"train\":{\"steps\":1,\"batch\":2,\"clip_norm\":1.0,\"optimizer\":{\"type\":\"adamw\",\"lr\":1e-3}}," \
+                 "\"memory\":{\"checkpoint\":\"every:1\",\"offload\":[\"linear\"]}}"
+#define TINY_MLP "{\"seed\":1,\"model\":{\"type\":\"mlp\",\"input\":3,\"hidden\":[4],\"output\":2}," \
+                 "\"data\":{\"type\":\"synthetic\",\"kind\":\"samples\",\"items\":4,\"eval_items\":2,\"seed\":1}," \
+                 "\"train\":{\"steps\":2,\"batch\":2,\"optimizer\":{\"type\":\"sgd\",\"lr\":0.1}}}"
+
+/* Runs with the n-th call failing, for every n up to the end, in steps of `step` from call 1. */
+static void sweep(const char *text, const char *const sets[4], long first, long step)
+{
+    ebb_config *config = config_of(text, sets);
+    ebb_train_options o = train_options(THREADS);
+    o.device = "cuda";
+    long n = first;
+    for (;; n += step) {
+        ebb_train_result result;
+        install(n % 2 == 0, (unsigned)n, 0);
+        fake_options options = fake_get_options();
+        options.fail_nth = n;
+        fake_set_options(&options);
+        ebb_status st = ebb_train(&result, config, &o);
+        bool failed = fake_get_counts().failed;
+        fake_counts c = fake_get_counts();
+        cr_assert(fake_alive(&c) == 0 && c.used_bytes == 0, "call %ld: %ld alive", n, fake_alive(&c));
+        if (!failed) {
+            check_ok(st);
+            break;
+        }
+        bool told = st == EBB_EDEVICE || st == EBB_ENOMEM || st == EBB_EUNSUPPORTED; /* the last: no mapped pages */
+        cr_assert(st == EBB_OK || told, "call %ld: %s: %s", n, ebb_status_name(st),
+                  ebb_message());
+        if (st != EBB_OK) cr_assert(ebb_message()[0] != '\0', "call %ld", n);
+    }
+    cr_assert(n > 100, "%ld calls", n);
+    ebb_config_free(config);
+    check_nothing_left("sweep", n);
+}
+#define SWEEP(text, first, step, ...) sweep(text, (const char *const[4]){ __VA_ARGS__ }, first, step)
+
+Test(cuda_training, any_call_of_an_mlp_may_fail, .timeout = 100) { SWEEP(TINY_MLP, 1, 1, NULL); }
+Test(cuda_training, any_call_under_expandable_segments_may_fail, .timeout = 100)
+{
+    SWEEP(TINY_MLP, 1, 3, "memory.allocator={\"expandable_segments\":true}");
+}
+Test(cuda_training, any_call_of_a_gpt_may_fail, .timeout = 100) { SWEEP(TINY_GPT, 1, 7, NULL); }
