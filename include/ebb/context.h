@@ -17,7 +17,8 @@ typedef struct ebb_context_options {
     bool check_recompute;     /* what a segment makes again must have the bytes of the first run:
                                  ESTATE where it has not */
     int checks;               /* 0 none, 1 asserts, 2 invariants and undeclared-read checks,
-                                 3 full heap walk per allocation; -1: the build's default */
+                                 3 full heap walk per allocation, each kernel of an
+                                 accelerator waited for; -1: the build's default */
     const char *allocator;    /* "key:value,key:value"; NULL: none.  Applied after the environment
                                  variable EBB_ALLOC_CONF.  The keys, as in PyTorch unless noted:
                                  expandable_segments:True, garbage_collection_threshold:0.8 (of the

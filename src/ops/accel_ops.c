@@ -96,5 +96,9 @@ ebb_status ebb__accel_run(const ebb_call *call, int pass)
     EBB__TRY(find(&found, call));
     const ebb__accel_op *kernels = found ? found->kernels : NULL;
     ebb__accel_kernel *run = !kernels ? NULL : pass == EBB_FORWARD ? kernels->forward : kernels->backward;
-    return run ? run(accel->self, call) : missing(call, pass);
+    if (!run) return missing(call, pass);
+    EBB__TRY(run(accel->self, call));
+    /* Else an error is told later, where nobody knows whose it was. */
+    bool wait = call->ctx->checks >= 3 && !call->ctx->device.capturing;
+    return wait ? ebb__device_synchronize(&call->ctx->device) : EBB_OK;
 }

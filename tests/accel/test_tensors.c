@@ -234,6 +234,19 @@ Test(accel_tensor, bad_data_is_told_where_the_device_is_waited_for)
         check_ok(ebb_item(loss, &value)); /* told once */
         cr_assert_float_eq(value, log(3), 1e-6);
     }
+    ebb_context_options o = { .struct_bytes = sizeof o, .device = "cuda", .threads = 2, .checks = 3 };
+    ebb_context *ctx = NULL;
+    check_ok(ebb_context_new(&ctx, &o));
+    {
+        EBB_LOCAL(logits);
+        EBB_LOCAL(labels);
+        EBB_LOCAL(loss);
+        check_ok(ebb_zeros(&logits, ctx, EBB_F32, 2, (int64_t[]){ 1, 3 }));
+        check_ok(ebb_full(&labels, ctx, EBB_I32, 1, (int64_t[]){ 1 }, 9));
+        check_fails(ebb_cross_entropy(&loss, logits, labels, 0), EBB_EINVAL); /* at once */
+    }
+    ebb_context_free(ctx);
+    check_no_live_blocks();
 }
 
 static ebb_saver ask_int8(void *user, const ebb_op *op, const ebb_call *call)
