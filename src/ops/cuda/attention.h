@@ -114,7 +114,7 @@ template <class R> struct alignas(16) ebb__quad {
 };
 
 /* A block's shared memory.  Rows are padded so that threads beside each other meet no bank twice. */
-template <class R, int M> struct ebb__tiles {
+template <class R, int M> struct alignas(16) ebb__tiles { /* quads are read from it */
     static constexpr int TILE = EBB__SIDE * M;
     union {
         struct {
