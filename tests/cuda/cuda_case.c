@@ -8,6 +8,13 @@
 
 #include "ops/table.h"
 
+/* Sanitizers look at addresses and at what nothing orders, which one order of threads shows as well as three. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { ALL_ORDERS = 0 };
+#else
+enum { ALL_ORDERS = 1 };
+#endif
+
 /* Gradients are added onto this. */
 #define START 0.75
 
@@ -326,7 +333,7 @@ static void check_pass(checker *k, const pass *p, bool first)
     execute(k, p, &identity, k->run->cuda, 0);
     compare(&k->t, p, &identity, &want, NULL);
     check_again(k, p, &identity, EMU_IDENTITY, 0, 1, "when inputs lie at odd addresses");
-    if (!k->run->races) {
+    if (ALL_ORDERS) {
         check_again(k, p, &identity, EMU_REVERSE, 0, 0, "when threads run in reverse order");
         for (int seed = 1; seed <= k->run->seeds; seed++)
             check_again(k, p, &identity, EMU_RANDOM, (unsigned)seed, 0, "when threads run in random order");

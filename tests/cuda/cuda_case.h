@@ -17,12 +17,12 @@ typedef struct cuda_case_run {
     ebb_context *ctx; /* the CPU device's, for the reference */
     ebb__cuda *cuda;
     int seeds;        /* how many random orders of threads */
-    bool races;       /* for ThreadSanitizer: the identity order alone */
     int n_passes;     /* counted */
 } cuda_case_run;
 
 /* Runs all passes in each order of threads: in identity order near to the CPU's results, in the others the same
- * bits.  The test ends where they are not.  False: infer() refuses the case in this dtype. */
+ * bits; under a sanitizer in identity order alone.  The test ends where they are not.  False: infer() refuses the
+ * case in this dtype. */
 bool cuda_case_check(cuda_case_run *run, const ebb_op *op, const ebb_op_case *c, ebb_dtype dtype);
 
 #endif

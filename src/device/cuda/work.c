@@ -17,17 +17,20 @@ ebb_status ebb__cuda_copy(void *self, ebb__accel_stream *stream, void *to, const
     return EBB_OK;
 }
 
-/* Gives the device's error word and clears it.  Waits for the compute stream. */
+/* Gives the device's error word and clears it.  Waits for the compute stream, also where something fails: host
+ * memory that copies write is the caller's to free afterwards. */
 static ebb_status take_error(ebb__cuda_device *device, unsigned *word)
 {
     ebb__cuda *cuda = &device->shared;
-    *word = 0;
+    cudaError_t copied = cudaSuccess;
+    *word = device->words->error = 0;
     if (cuda->error) {
-        EBB__CUDA_TRY(cuda, cudaMemcpyAsync(&device->words->error, cuda->error, sizeof *cuda->error,
-                                            cudaMemcpyDeviceToHost, cuda->stream));
+        copied = cudaMemcpyAsync(&device->words->error, cuda->error, sizeof *cuda->error, cudaMemcpyDeviceToHost,
+                                 cuda->stream);
     }
     EBB__CUDA_TRY(cuda, cudaStreamSynchronize(cuda->stream));
-    if (!cuda->error || device->words->error == 0) return EBB_OK;
+    if (copied != cudaSuccess) return ebb__cuda_fail(cuda, copied, "cudaMemcpyAsync");
+    if (device->words->error == 0) return EBB_OK;
     *word = device->words->error;
     EBB__CUDA_TRY(cuda, cudaMemsetAsync(cuda->error, 0, sizeof *cuda->error, cuda->stream));
     return EBB_OK;

@@ -196,21 +196,26 @@ static cudaError_t refuse_in_capture(cudaStream_t stream)
     return result(cudaErrorStreamCaptureUnsupported);
 }
 
+/* A wait that is to fail has waited nevertheless, as one that reports an earlier error. */
+static cudaError_t waited(bool fails) { return result(crash == cudaSuccess && fails ? cudaErrorUnknown : crash); }
+
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-    FAKE_CALL(cudaErrorUnknown);
+    guard lock = enter();
+    bool fails = must_fail();
     cudaStream_t s = stream ? stream : legacy_stream();
     if (s->capturing) return refuse_in_capture(s);
     run_until(lock, [&] { return s->queue.empty(); });
-    return result(crash);
+    return waited(fails);
 }
 
 cudaError_t cudaDeviceSynchronize(void)
 {
-    FAKE_CALL(cudaErrorUnknown);
+    guard lock = enter();
+    bool fails = must_fail();
     if (is_capturing()) return refuse_in_capture(nullptr);
     drain(lock);
-    return result(crash);
+    return waited(fails);
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *arg)
@@ -267,10 +272,11 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    FAKE_CALL(cudaErrorUnknown);
+    guard lock = enter();
+    bool fails = must_fail();
     unsigned long wanted = event->recorded;
     run_until(lock, [&] { return event->done >= wanted; });
-    return result(crash);
+    return waited(fails);
 }
 
 /* ---- graphs ----------------------------------------------------------------------------------------- */
