@@ -215,6 +215,7 @@ static ebb_status save(ebb__run *run, int64_t done)
         .seed = run->config->top.seed,
         .loss_scale = run->loss_scale.scale,
         .loss_scale_good = run->loss_scale.good,
+        .skipped = run->skipped_before + run->skipped_steps,
     };
     snprintf(state.rng_offset, sizeof(state.rng_offset), "%llu",
              (unsigned long long)ebb_rng_offset(run->ctx));

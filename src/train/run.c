@@ -194,10 +194,10 @@ static ebb_status check_state(const ebb__run *run, const ebb__run_state *state, 
                         "%s: the run's seed is %lld, this config's is %lld; a resumed run keeps its "
                         "seed, which gives the order of the data and the dropout masks",
                         dir, (long long)state->seed, (long long)run->config->top.seed);
-    if (ebb_optim_steps(run->optim) != state->step)
+    if (ebb_optim_steps(run->optim) != state->step - state->skipped)
         return ebb_fail(EBB_EFORMAT,
                         "%s: optimizer.safetensors is of step %lld, state.json of step %lld", dir,
-                        (long long)ebb_optim_steps(run->optim), (long long)state->step);
+                        (long long)ebb_optim_steps(run->optim), (long long)(state->step - state->skipped));
     ebb__group next = group_of_step(run, state->step);
     if (next.first != state->loader_position || next.items_before != state->items)
         return ebb_fail(
@@ -248,6 +248,7 @@ static ebb_status resume(ebb__run *run, const char *dir)
     EBB_TRY(check_state(run, &state, dir));
     ebb_rng_set_offset(run->ctx, offset);
     take_loss_scale(&run->loss_scale, &state);
+    run->skipped_before = state.skipped;
     run->first_step = run->evaluated = run->saved = state.step;
     return EBB_OK;
 }

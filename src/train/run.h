@@ -55,6 +55,7 @@ typedef struct ebb__run_state {
     int64_t seed;            /* of the config; -1: not known */
     double loss_scale;       /* of the next step; 0: the loss was not scaled */
     int64_t loss_scale_good; /* good steps since it changed */
+    int64_t skipped;         /* of `step`; the optimizer has not counted them */
 } ebb__run_state;
 
 typedef enum ebb__folder_use {
@@ -150,7 +151,7 @@ typedef struct ebb__run {
     ebb_dataset_info info;
     ebb_optim *optim;
     ebb_loss_scale loss_scale; /* of the next step; scale 0: none */
-    int64_t skipped_steps;
+    int64_t skipped_steps, skipped_before; /* before: in the runs that this one goes on from */
     ebb_loader *train, *eval; /* eval NULL: the data has no evaluation split */
     ebb__run_folder *folder;  /* NULL: none */
     ebb__gradient_hash *hash; /* NULL: not asked for */

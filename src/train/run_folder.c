@@ -295,10 +295,10 @@ static ebb_status write_state(const char *path, const ebb__run_state *state)
     int n = snprintf(text, sizeof(text),
                      "{\"step\": %lld, \"loader_position\": %lld, \"items\": %lld, "
                      "\"rng_offset\": \"%s\", \"seed\": %lld, \"loss_scale\": %.17g, "
-                     "\"loss_scale_good\": %lld}\n",
+                     "\"loss_scale_good\": %lld, \"skipped\": %lld}\n",
                      (long long)state->step, (long long)state->loader_position,
                      (long long)state->items, state->rng_offset, (long long)state->seed,
-                     state->loss_scale, (long long)state->loss_scale_good);
+                     state->loss_scale, (long long)state->loss_scale_good, (long long)state->skipped);
     return write_whole(path, text, (size_t)n);
 }
 
@@ -346,6 +346,7 @@ static const ebb__field state_fields[] = {
     /* of saves before there was loss scaling: absent */
     { .key = "loss_scale", .offset = offsetof(ebb__run_state, loss_scale), .kind = EBB__NUMBER, .max = 1e308 },
     { .key = "loss_scale_good", .offset = offsetof(ebb__run_state, loss_scale_good), .kind = EBB__INT, .max = 1e12 },
+    { .key = "skipped", .offset = offsetof(ebb__run_state, skipped), .kind = EBB__INT, .max = 1e15 },
 };
 /* clang-format on */
 

@@ -31,7 +31,7 @@ static bool in_segment(const ebb_plan *plan, int block)
 static ebb_plan *draw_plan(draw *d, int blocks)
 {
     static const char *const ops[] = { "gelu", "relu", "silu", "tanh", "sigmoid", "swiglu", "layernorm", "rmsnorm",
-                                       "linear", "attention_packed", "add", "dropout", "rope" };
+                                       "linear", "attention_packed", "add", "dropout", "rope", "cast" };
     enum { N_OPS = sizeof(ops) / sizeof(ops[0]) };
     ebb_plan *plan = NULL;
     check_ok(ebb__plan_new(&plan, blocks));
@@ -44,6 +44,9 @@ static ebb_plan *draw_plan(draw *d, int blocks)
     return plan;
 }
 
+/* Rounding what is kept gives other bits under each plan. */
+static const char exact[] = "memory.compress=none";
+
 /* Under the plan, by way of its file. */
 static ebb_train_result train_under(const char *text, const ebb_plan *plan, int threads)
 {
@@ -51,7 +54,7 @@ static ebb_train_result train_under(const char *text, const ebb_plan *plan, int 
     char set[320];
     check_ok(ebb_plan_save(plan, temp_path(&folder, "plan.json")));
     snprintf(set, sizeof(set), "memory.checkpoint=plan:%s", temp_path(&folder, "plan.json"));
-    ebb_config *config = config_of(text, (const char *const[4]){ set });
+    ebb_config *config = config_of(text, (const char *const[4]){ set, exact });
     ebb_train_result result = train_config(config, threads, NULL);
     ebb_config_free(config);
     temp_folder_remove(&folder);
@@ -60,12 +63,12 @@ static ebb_train_result train_under(const char *text, const ebb_plan *plan, int 
 
 static void check_drawn(uint64_t seed)
 {
-    static const char *const nothing[4] = { "memory.checkpoint=none", "memory.recompute=[]", "memory.offload=none" };
+    static const char *const nothing[4] = { "memory.checkpoint=none", "memory.recompute=[]", "memory.offload=none", exact };
     drawn_config drawn;
     drawn_config_make(&drawn, seed);
     draw d = { ~seed };
     ebb_train_options options = train_options(drawn.threads);
-    ebb_config *config = config_of(drawn.json, (const char *const[4]){ NULL });
+    ebb_config *config = config_of(drawn.json, (const char *const[4]){ exact });
     ebb_config *plain = config_of(drawn.json, nothing);
     ebb_train_result none = train_config(plain, drawn.threads, NULL);
     for (int i = 0; i < 3; i++) {
