@@ -72,7 +72,7 @@ def resolve(schema, field):
 
 def section(out, schema, path, field, depth=2):
     """A table for an object, then its objects; a choice of objects gives one table each."""
-    for choice in field.get("oneOf", [field]):
+    for choice in field.get("oneOf", field.get("anyOf", [field])):
         obj = resolve(schema, choice)
         if obj.get("type") != "object" or not obj.get("properties"):
             continue

@@ -27,6 +27,22 @@ EBB_API ebb_grad_mode ebb_mode(void);
 #define EBB_WITH_MODE(mode)                                                                  \
     __attribute__((cleanup(ebb_mode_restore), unused)) ebb_mode_guard ebb_mode_guard_ = ebb_mode_set(mode)
 
+/* ---- autocast: mixed precision, per thread, scoped --------------------------------------- */
+/* While it is on, calls run in the dtype that their op's `autocast` rule says: products in `dtype`,
+ * losses, sums and norms in f32, others in that of their inputs (where those differ, in f32); a call
+ * with an f64 input runs in f64.  Inputs of another float dtype are cast before, by recorded `cast`
+ * calls: the gradient of an f32 weight is f32, and what segments and recipes make again is what
+ * forward ran, whatever is on when backward is called.  A weight is cast at each use; a recipe for
+ * `cast` keeps those copies from being saved.  Without it mixed dtypes are an error (EDTYPE). */
+typedef struct ebb_autocast_guard { int previous; } ebb_autocast_guard;
+/* EBB_BF16 or EBB_F16; any other dtype: off. */
+EBB_API ebb_autocast_guard ebb_autocast_set(ebb_dtype dtype);
+EBB_API void ebb_autocast_restore(ebb_autocast_guard *guard);
+EBB_API ebb_dtype ebb_autocast(void); /* EBB_F32: off */
+/* EBB_WITH_AUTOCAST(EBB_BF16); holds until the scope ends, early returns included.  Once per scope. */
+#define EBB_WITH_AUTOCAST(dtype)                                                             \
+    __attribute__((cleanup(ebb_autocast_restore), unused)) ebb_autocast_guard ebb_autocast_guard_ = ebb_autocast_set(dtype)
+
 /* ---- backward ---------------------------------------------------------------------------- */
 typedef struct ebb_backward_options {
     size_t struct_bytes;

@@ -108,6 +108,13 @@ typedef struct ebb_op_case {
     ebb_status expect;     /* EBB_OK, or the error that infer() must give */
 } ebb_op_case;
 
+/* In which dtype an op runs under autocast (ebb/autograd.h). */
+typedef enum ebb_autocast_rule {
+    EBB_AUTOCAST_WIDEST, /* that of its inputs; where they differ, f32 */
+    EBB_AUTOCAST_LOW,    /* autocast's: products */
+    EBB_AUTOCAST_F32     /* f32: losses, sums, norms, exponentials */
+} ebb_autocast_rule;
+
 struct ebb_op {
     const char *name;
     int min_in, max_in;    /* inputs; trailing optional ones may be absent */
@@ -126,6 +133,7 @@ struct ebb_op {
     size_t (*cuda_workspace)(const ebb_call *call, int pass);
     const ebb_op_case *cases;
     int n_cases;
+    ebb_autocast_rule autocast;
 };
 
 EBB_BEGIN_DECLS

@@ -49,6 +49,34 @@ EBB_API int64_t ebb_optim_steps(const ebb_optim *optim);
  * larger (max_norm <= 0: only measures).  Sums in f64 in a fixed order.  PyTorch's form: factor
  * max_norm / (norm + 1e-6), at most 1.  On dry devices *norm = 0. */
 EBB_API EBB_NODISCARD ebb_status ebb_optim_clip(ebb_optim *optim, double max_norm, double *norm);
+
+/* ---- loss scaling: gradients that f16 would lose, made larger ---------------------------- */
+/* The loss is multiplied by `scale` before backward, the gradients are divided by it afterwards
+ * (Micikevicius et al., arXiv 1710.03740).  Where one is inf or NaN the step is skipped and the scale
+ * becomes scale * backoff; after `interval` good steps in a row it becomes scale * growth. */
+typedef struct ebb_loss_scale {
+    double scale;            /* more than 0; 0: the loss is not scaled */
+    double growth, backoff;  /* growth from 1, backoff in (0, 1]; both 1: the scale stays */
+    int64_t interval;        /* from 1 */
+    int64_t good;            /* good steps since the scale changed, below interval */
+} ebb_loss_scale;
+/* Reads "loss_scale" of a config (its text): a number is a scale that stays, null is none; defaults of an
+ * object, {"init", "growth", "backoff", "interval"}: 65536, 2, 0.5, 2000.  path starts messages. */
+EBB_API EBB_NODISCARD ebb_status ebb_loss_scale_parse(ebb_loss_scale *out, const char *json, const char *path);
+
+typedef enum ebb_gradients_found {
+    EBB_GRADIENTS_NONE,      /* no parameter has one: the loss reached none of them */
+    EBB_GRADIENTS_FINITE,
+    EBB_GRADIENTS_NOT_FINITE /* one element at least is inf or NaN */
+} ebb_gradients_found;
+/* Looks at all gradients and, where they are finite, divides them by `scale` (each once).  Before clipping,
+ * which is by true norms.  On an accelerator it waits, as ebb_optim_clip() does.  On dry devices all are
+ * finite.  Errors: EINVAL (scale), ESTATE as ebb_optim_step(). */
+EBB_API EBB_NODISCARD ebb_status ebb_optim_unscale(ebb_optim *optim, double scale, ebb_gradients_found *found);
+/* What the step that found this does to the scale; true: the caller makes the step, else it drops the
+ * gradients only (also where there are none: then scale and count stay). */
+EBB_API bool ebb_loss_scale_update(ebb_loss_scale *scale, ebb_gradients_found found);
+
 /* State as named tensors ("NAME.momentum"; "NAME.m", "NAME.v"; step in "optimizer.step" i64) for a file,
  * matched by name on load; extra or missing names are EFORMAT.  An error while loading changes
  * nothing.  On a dry device save writes no file. */

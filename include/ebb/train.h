@@ -71,6 +71,8 @@ typedef struct ebb_train_result {
     ebb_memory_stats memory;   /* peak over the run */
     ebb_memory_stats host_memory; /* of the host pool, where offloaded tensors are; never part of `memory` */
     bool rounds;               /* memory.compress does: other gradients than without it */
+    double loss_scale;         /* after the last step; 0: the loss is not scaled */
+    int64_t skipped_steps;     /* for gradients that were inf or NaN, of `steps` */
     uint64_t offloaded_bytes, fetched_bytes; /* copied to it and back in one optimizer step */
     double flops, recompute_flops; /* of one optimizer step */
     uint64_t recomputed_ops;   /* of one optimizer step */

@@ -46,6 +46,8 @@ void cli_put_result(cli_json *json, cJSON *object, const ebb_train_result *r)
     cli_put_known(json, object, "loss_first", r->loss_first, !cli_is_dry(r));
     cli_put_known(json, object, "loss_last", r->loss_last, !cli_is_dry(r));
     put_evaluation(json, object, r);
+    cli_put_known(json, object, "loss_scale", r->loss_scale, r->loss_scale > 0);
+    cli_put_number(json, object, "skipped_steps", (double)r->skipped_steps);
     cli_put_number(json, object, "step_ms", r->step_ms);
     cli_put_number(json, object, r->tokens ? "tokens_per_s" : "samples_per_s", r->items_per_s);
     cli_put_memory(json, object, &r->memory);
@@ -69,6 +71,8 @@ void cli_print_result(const ebb_train_result *r, FILE *file)
             r->device, r->threads, r->threads == 1 ? "" : "s",
             ebb_count_format((double)r->parameters, count, sizeof(count)));
     if (!cli_is_dry(r)) print_losses(r, file);
+    if (!cli_is_dry(r) && r->loss_scale > 0)
+        fprintf(file, "  loss scale       %g at last, %lld steps skipped\n", r->loss_scale, (long long)r->skipped_steps);
     fprintf(file, "  step             %.4g ms (median), %s %s/s\n", r->step_ms,
             ebb_count_format(r->items_per_s, rate, sizeof(rate)), item);
     ebb_memory_print(&r->memory, file);

@@ -14,8 +14,7 @@ ebb_status ebb__loss_check(const ebb_call *call, int targets, const char *layout
 {
     const ebb_arg *x = &call->in[0], *t = &call->in[targets];
     char text[2][96];
-    ebb_status st = ebb__require_compute_dtype(call, 0);
-    if (st == EBB_OK) st = ebb__require_index_dtype(call, targets);
+    ebb_status st = ebb__require_index_dtype(call, targets);
     if (st != EBB_OK) return st;
     bool fits = x->ndim >= 1 && t->ndim == x->ndim - 1;
     for (int i = 0; fits && i < t->ndim; i++) fits = t->dims[i] == x->dims[i];

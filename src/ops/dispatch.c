@@ -6,6 +6,7 @@
 #include "core/mem.h"
 #include "core/site.h"
 #include "ops/accel_ops.h"
+#include "ops/autocast.h"
 #include "ops/kernels.h"
 #include "ops/record.h"
 
@@ -77,11 +78,18 @@ static ebb_status check_arguments(const ebb_op *op, ebb_tensor **outs[], int n_o
         for (int k = 0; k < j; k++)
             if (outs[j] && outs[j] == outs[k])
                 return ebb_fail(EBB_EINVAL, "%s: outputs %d and %d are bound to one variable", op->name, k, j);
-    int first = -1;
     for (int i = 0; i < n_ins; i++) {
         if (!ins[i]) return ebb_fail(EBB_EINVAL, "%s: input %d is NULL", op->name, i);
         if (ins[i]->ctx != ins[0]->ctx)
             return ebb_fail(EBB_EDEVICE, "%s: inputs 0 and %d belong to different contexts", op->name, i);
+    }
+    return EBB_OK;
+}
+
+static ebb_status check_dtypes(const ebb_op *op, ebb_tensor *const ins[], int n_ins)
+{
+    int first = -1;
+    for (int i = 0; i < n_ins; i++) {
         if (op->no_grad_in & EBB_IN(i)) continue;
         if (first < 0) first = i;
         if (ins[i]->dtype != ins[first]->dtype)
@@ -91,16 +99,19 @@ static ebb_status check_arguments(const ebb_op *op, ebb_tensor **outs[], int n_o
     return EBB_OK;
 }
 
-/* Inputs as the kernels want them: retained, contiguous unless the op reads strides. */
+/* Inputs as the kernels want them: retained, of one dtype, contiguous unless the op reads strides. */
 static ebb_status take_inputs(apply *a, const ebb_op *op, ebb_tensor *const ins[], int n_ins)
 {
     for (int i = 0; i < n_ins; i++) {
         a->ins[i] = ebb_retain(ins[i]);
         a->call.n_in = i + 1;
     }
+    ebb_status st = ebb__autocast_inputs(op, a->ins, n_ins);
+    if (st == EBB_OK) st = check_dtypes(op, a->ins, n_ins);
+    if (st != EBB_OK) return st;
     for (int i = 0; i < n_ins && !(op->flags & EBB_OP_STRIDED); i++) {
         if (ebb_tensor_is_contiguous(a->ins[i])) continue;
-        ebb_status st = ebb_contiguous(&a->ins[i], a->ins[i]);
+        st = ebb_contiguous(&a->ins[i], a->ins[i]);
         if (st != EBB_OK) return st;
     }
     for (int i = 0; i < n_ins; i++) ebb__tensor_arg(a->ins[i], &a->call.in[i]);

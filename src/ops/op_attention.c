@@ -9,6 +9,7 @@
 #include <string.h>
 #include "ops/attention.h"
 #include "ops/cuda/scratch.h"
+#include "ops/halves.h"
 #include "ops/table.h"
 
 enum { Q, K, V, MASK };
@@ -35,7 +36,7 @@ static ebb_status check_attrs(const ebb_call *call)
 {
     const char *name = call->op->name;
     ebb__attention a = from_attrs(call);
-    ebb_status st = ebb__require_compute_dtype(call, 0);
+    ebb_status st = ebb__require_float_dtype(call, 0);
     if (st != EBB_OK) return st;
     if (a.heads < 1 || a.heads > MAX_HEADS) {
         return ebb_fail(EBB_EINVAL, "%s: %lld heads; allowed are 1 to %d", name, (long long)a.heads, MAX_HEADS);
@@ -136,10 +137,15 @@ static void cost(const ebb_call *call, ebb_cost *k)
     *k = (ebb_cost){ .fwd_flops = 4 * macs, .bwd_flops = 10 * macs, .fwd_bytes = bytes, .bwd_bytes = 3 * bytes };
 }
 
-static size_t workspace(const ebb_call *call, int pass, int threads)
+static size_t own_workspace(const ebb_call *call, int pass, int threads)
 {
     ebb__attention a = shape_of(call);
     return ebb__attention_workspace(&a, pass, threads);
+}
+
+static size_t workspace(const ebb_call *call, int pass, int threads)
+{
+    return ebb__halves_workspace(call, pass, threads, own_workspace);
 }
 
 /* cuDNN computes the gradients of halves only where it may do so in varying order (docs/cuda.md). */
@@ -216,19 +222,22 @@ static ebb__attention attention_of(const ebb_call *call)
     return a;
 }
 
-static ebb_status forward(const ebb_call *call)
+static ebb_status real_forward(const ebb_call *call)
 {
     ebb__attention a = attention_of(call);
     ebb__attention_forward(&a);
     return EBB_OK;
 }
 
-static ebb_status backward(const ebb_call *call)
+static ebb_status real_backward(const ebb_call *call)
 {
     ebb__attention a = attention_of(call);
     ebb__attention_backward(&a);
     return EBB_OK;
 }
+
+static ebb_status forward(const ebb_call *call) { return ebb__halves_run(call, EBB_FORWARD, real_forward); }
+static ebb_status backward(const ebb_call *call) { return ebb__halves_run(call, EBB_BACKWARD, real_backward); }
 
 /* ---- cases -------------------------------------------------------------------------------------- */
 
@@ -308,6 +317,7 @@ const ebb_op ebb_op_attention = {
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
     .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
+    .autocast = EBB_AUTOCAST_LOW,
 };
 
 const ebb_op ebb_op_attention_packed = {
@@ -316,6 +326,7 @@ const ebb_op ebb_op_attention_packed = {
     .infer = packed_infer, .cost = cost, .cpu = { forward, backward, workspace },
     .cuda_workspace = cuda_workspace,
     .cases = packed_cases, .n_cases = sizeof packed_cases / sizeof *packed_cases,
+    .autocast = EBB_AUTOCAST_LOW,
 };
 
 /* The attributes of a call; NULL where there are no options. */

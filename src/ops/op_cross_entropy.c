@@ -16,7 +16,8 @@ enum { LOSS, LSE };
 static ebb_status infer(ebb_call *call)
 {
     const ebb_arg *logits = &call->in[LOGITS], *targets = &call->in[TARGETS];
-    ebb_status st = ebb__loss_check(call, TARGETS, "[..., V] and [...]", EBB_ATTRS(call, ebb__cross_entropy_attrs)->normalizer);
+    ebb_status st = ebb__require_compute_dtype(call, LOGITS);
+    if (st == EBB_OK) st = ebb__loss_check(call, TARGETS, "[..., V] and [...]", EBB_ATTRS(call, ebb__cross_entropy_attrs)->normalizer);
     if (st != EBB_OK) return st;
     st = ebb_arg_set(&call->out[LOSS], ebb__compute_dtype(logits->dtype), 0, NULL);
     if (st != EBB_OK) return st;
@@ -111,6 +112,7 @@ const ebb_op ebb_op_cross_entropy = {
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
     .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
+    .autocast = EBB_AUTOCAST_F32,
 };
 
 ebb_status ebb_cross_entropy(ebb_tensor **out, ebb_tensor *logits, ebb_tensor *targets, double normalizer)

@@ -252,6 +252,7 @@ const ebb_op ebb_op_linear = {
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
     .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
+    .autocast = EBB_AUTOCAST_LOW,
 };
 
 ebb_status ebb_linear(ebb_tensor **out, ebb_tensor *x, ebb_tensor *weight, ebb_tensor *bias)

@@ -10,6 +10,7 @@
 #include "ops/attrs.h"
 #include "ops/cross_entropy.h"
 #include "ops/cuda/scratch.h"
+#include "ops/halves.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
 
@@ -23,12 +24,12 @@ static int64_t chunk_rows(const ebb_call *call)
     return some > 0 ? some : 1;
 }
 
-/* Bytes of one part's logits, rounded up to 64; false: too many. */
+/* Bytes of one part's logits, rounded up to 64; false: too many (twice as many, for halves in f32, must fit). */
 static bool logits_bytes(size_t *out, const ebb_call *call)
 {
     int64_t bytes, size = (int64_t)ebb_dtype_bytes(call->in[HIDDEN].dtype);
     if (__builtin_mul_overflow(chunk_rows(call), call->in[WEIGHT].dims[0], &bytes) ||
-        __builtin_mul_overflow(bytes, size, &bytes) || bytes > INT64_MAX - 64)
+        __builtin_mul_overflow(bytes, size, &bytes) || bytes > INT64_MAX / 2 - 64)
         return false;
     *out = ((size_t)bytes + 63) / 64 * 64;
     return true;
@@ -40,7 +41,8 @@ static ebb_status infer(ebb_call *call)
     const ebb__linear_cross_entropy_attrs *at = EBB_ATTRS(call, ebb__linear_cross_entropy_attrs);
     char text[2][96];
     size_t bytes;
-    ebb_status st = ebb__loss_check(call, TARGETS, "[..., C] and [...]", at->normalizer);
+    ebb_status st = ebb__require_float_dtype(call, HIDDEN);
+    if (st == EBB_OK) st = ebb__loss_check(call, TARGETS, "[..., C] and [...]", at->normalizer);
     if (st != EBB_OK) return st;
     if (weight->ndim != 2 || weight->dims[1] != hidden->dims[hidden->ndim - 1]) {
         return ebb_fail(EBB_ESHAPE, "linear_cross_entropy: hidden %s and weight %s; they must be [..., C] and [V, C]",
@@ -50,7 +52,7 @@ static ebb_status infer(ebb_call *call)
     if (at->chunks < 1)
         return ebb_fail(EBB_EINVAL, "linear_cross_entropy: %lld chunks; from 1", (long long)at->chunks);
     if (!logits_bytes(&bytes, call))
-        return ebb_fail(EBB_ESHAPE, "linear_cross_entropy: the logits of one chunk are more than 2^63 bytes");
+        return ebb_fail(EBB_ESHAPE, "linear_cross_entropy: the logits of one chunk are more than 2^62 bytes");
     st = ebb_arg_set(&call->out[LOSS], ebb__compute_dtype(hidden->dtype), 0, NULL);
     if (st != EBB_OK) return st;
     return ebb_arg_set(&call->out[LSE], ebb__compute_dtype(hidden->dtype), targets->ndim, targets->dims);
@@ -70,12 +72,18 @@ static void cost(const ebb_call *call, ebb_cost *k)
 /* ---- kernels ---------------------------------------------------------------------------------- */
 
 /* One part's logits, then one partial loss per range. */
-static size_t workspace(const ebb_call *call, int pass, int threads)
+static size_t own_workspace(const ebb_call *call, int pass, int threads)
 {
     size_t bytes = 0;
     bool fits = logits_bytes(&bytes, call);
     EBB_ASSERT(fits); /* infer() said so */
     return bytes + (pass == EBB_FORWARD ? (size_t)threads * sizeof(double) : 0);
+}
+
+/* Of halves the logits are f32 and never rounded. */
+static size_t workspace(const ebb_call *call, int pass, int threads)
+{
+    return ebb__halves_workspace(call, pass, threads, own_workspace);
 }
 
 /* One part's logits, then the rows' losses or the weight of a row. */
@@ -122,7 +130,7 @@ static void make_logits(part *p, int64_t first)
     ebb__gemm_run(ebb__call_threads(call), &gemm);
 }
 
-static ebb_status forward(const ebb_call *call)
+static ebb_status real_forward(const ebb_call *call)
 {
     part p = first_part(call);
     double total = 0;
@@ -161,7 +169,7 @@ static void grad_hidden(const part *p, const ebb_call *call)
 }
 
 /* The gradient of hidden may lie over hidden: a part's rows are read before they are written. */
-static ebb_status backward(const ebb_call *call)
+static ebb_status real_backward(const ebb_call *call)
 {
     part p = first_part(call);
     const void *dy = call->dout[LOSS].data;
@@ -177,6 +185,9 @@ static ebb_status backward(const ebb_call *call)
     } while (first < p.rows.targets->elems);
     return EBB_OK;
 }
+
+static ebb_status forward(const ebb_call *call) { return ebb__halves_run(call, EBB_FORWARD, real_forward); }
+static ebb_status backward(const ebb_call *call) { return ebb__halves_run(call, EBB_BACKWARD, real_backward); }
 
 /* ---- cases ------------------------------------------------------------------------------------ */
 
@@ -232,6 +243,7 @@ const ebb_op ebb_op_linear_cross_entropy = {
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
     .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
+    .autocast = EBB_AUTOCAST_LOW,
 };
 
 ebb_status ebb_linear_cross_entropy(ebb_tensor **out, ebb_tensor *hidden, ebb_tensor *weight, ebb_tensor *targets,

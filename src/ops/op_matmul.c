@@ -359,6 +359,7 @@ const ebb_op ebb_op_matmul = {
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
     .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
+    .autocast = EBB_AUTOCAST_LOW,
 };
 
 ebb_status ebb_matmul_ex(ebb_tensor **out, ebb_tensor *a, ebb_tensor *b, bool trans_a, bool trans_b)

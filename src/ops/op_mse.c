@@ -90,6 +90,7 @@ const ebb_op ebb_op_mse = {
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
     .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = sizeof cases / sizeof *cases,
+    .autocast = EBB_AUTOCAST_F32,
 };
 
 ebb_status ebb_mse(ebb_tensor **out, ebb_tensor *a, ebb_tensor *b)

@@ -158,6 +158,7 @@ const ebb_op ebb_op_layernorm = {
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
     .cuda_workspace = cuda_workspace,
     .cases = layernorm_cases, .n_cases = sizeof layernorm_cases / sizeof *layernorm_cases,
+    .autocast = EBB_AUTOCAST_F32,
 };
 
 const ebb_op ebb_op_rmsnorm = {
@@ -166,6 +167,7 @@ const ebb_op ebb_op_rmsnorm = {
     .infer = infer, .cost = cost, .cpu = { forward, backward, workspace },
     .cuda_workspace = cuda_workspace,
     .cases = rmsnorm_cases, .n_cases = sizeof rmsnorm_cases / sizeof *rmsnorm_cases,
+    .autocast = EBB_AUTOCAST_F32,
 };
 
 ebb_status ebb_layernorm(ebb_tensor **out, ebb_tensor *x, ebb_tensor *gain, ebb_tensor *bias, double eps)

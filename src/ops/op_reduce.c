@@ -174,12 +174,14 @@ const ebb_op ebb_op_sum = {
     .infer = infer, .cost = cost, .cpu = {sum_forward, sum_backward, workspace},
     .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = (int)(sizeof cases / sizeof cases[0]),
+    .autocast = EBB_AUTOCAST_F32,
 };
 const ebb_op ebb_op_mean = {
     .name = "mean", .min_in = 1, .max_in = 1, .n_out = 1, .flags = EBB_OP_CHEAP | EBB_OP_STRIDED,
     .infer = infer, .cost = cost, .cpu = {mean_forward, mean_backward, workspace},
     .cuda_workspace = cuda_workspace,
     .cases = cases, .n_cases = (int)(sizeof cases / sizeof cases[0]),
+    .autocast = EBB_AUTOCAST_F32,
 };
 
 static ebb_status apply(const ebb_op *op, ebb_tensor **out, ebb_tensor *x, int n_axes,

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "ops/attrs.h"
 #include "ops/cuda/scratch.h"
+#include "ops/halves.h"
 #include "ops/kernels.h"
 #include "ops/lanes.h"
 #include "ops/table.h"
@@ -20,7 +21,7 @@ static ebb_status infer(ebb_call *call)
     const ebb_arg *x = &call->in[0];
     const ebb__rope_attrs *at = EBB_ATTRS(call, ebb__rope_attrs);
     char text[96];
-    ebb_status st = ebb__require_compute_dtype(call, 0);
+    ebb_status st = ebb__require_float_dtype(call, 0);
     if (st != EBB_OK) return st;
     if (at->head_dim < 2 || at->head_dim > MAX_HEAD_DIM || at->head_dim % 2 != 0) {
         return ebb_fail(EBB_EINVAL, "rope: head_dim is %lld; it must be even, 2 to %d", (long long)at->head_dim,
@@ -63,10 +64,15 @@ typedef struct rotation {
 /* Per thread: D/2 frequencies in f64, then D/2 cosines and D/2 sines of one row. */
 static size_t scratch_bytes(int64_t half) { return ((size_t)half * 3 * sizeof(double) + 63) / 64 * 64; }
 
-static size_t workspace(const ebb_call *call, int pass, int threads)
+static size_t own_workspace(const ebb_call *call, int pass, int threads)
 {
     (void)pass;
     return (size_t)threads * scratch_bytes(EBB_ATTRS(call, ebb__rope_attrs)->head_dim / 2);
+}
+
+static size_t workspace(const ebb_call *call, int pass, int threads)
+{
+    return ebb__halves_workspace(call, pass, threads, own_workspace);
 }
 
 /* The cosines and sines of all rows. */
@@ -99,12 +105,15 @@ static ebb_status run(const ebb_call *call, const void *x, void *y, bool accumul
     return EBB_OK;
 }
 
-static ebb_status forward(const ebb_call *call) { return run(call, call->in[0].data, call->out[0].data, false, 1); }
+static ebb_status turn(const ebb_call *call) { return run(call, call->in[0].data, call->out[0].data, false, 1); }
 
-static ebb_status backward(const ebb_call *call)
+static ebb_status turn_back(const ebb_call *call)
 {
     return run(call, call->dout[0].data, call->din[0].data, call->accumulate[0], -1);
 }
+
+static ebb_status forward(const ebb_call *call) { return ebb__halves_run(call, EBB_FORWARD, turn); }
+static ebb_status backward(const ebb_call *call) { return ebb__halves_run(call, EBB_BACKWARD, turn_back); }
 
 /* ---- cases -------------------------------------------------------------------------------------- */
 

@@ -356,12 +356,14 @@ const ebb_op ebb_op_softmax = {
     .name = "softmax", .min_in = 1, .max_in = 1, .n_out = 1, .flags = FLAGS, .needs = {EBB_OUT(0)},
     .infer = infer, .cost = cost, .cpu = {softmax_forward, softmax_backward, NULL},
     .cases = cases, .n_cases = (int)(sizeof cases / sizeof cases[0]),
+    .autocast = EBB_AUTOCAST_F32,
 };
 const ebb_op ebb_op_log_softmax = {
     .name = "log_softmax", .min_in = 1, .max_in = 1, .n_out = 1,
     .flags = FLAGS, .needs = {EBB_OUT(0)},
     .infer = infer, .cost = cost, .cpu = {log_softmax_forward, log_softmax_backward, NULL},
     .cases = cases, .n_cases = (int)(sizeof cases / sizeof cases[0]),
+    .autocast = EBB_AUTOCAST_F32,
 };
 
 ebb_status ebb_softmax(ebb_tensor **out, ebb_tensor *x, int axis)

@@ -251,6 +251,7 @@ const ebb_op ebb_op_exp = {
     .needs = { EBB_OUT(0) },
     .infer = infer, .cost = cost_exp, .cpu = {exp_forward, exp_backward, NULL},
     .cases = smooth_cases, .n_cases = COUNT(smooth_cases),
+    .autocast = EBB_AUTOCAST_F32,
 };
 const ebb_op ebb_op_tanh = {
     .name = "tanh", .min_in = 1, .max_in = 1, .n_out = 1, .flags = ELEMENTWISE,

@@ -62,7 +62,7 @@ void ebb__host_scale(ebb__threads *threads, const ebb_arg *grad, double factor)
     ebb__threads_run(threads, grad->elems, EBB__UPDATE_GRAIN, scale_range, &job);
 }
 
-static ebb_status sum_squares(const ebb_optim *o, double *out)
+ebb_status ebb__optim_sum_squares(const ebb_optim *o, double *out)
 {
     ebb__threads *threads = ebb__context_threads(o->ctx);
     *out = 0;
@@ -86,7 +86,7 @@ bool ebb__optim_is_scaled_before(const ebb_optim *o, int index)
     return false;
 }
 
-static ebb_status scale_all(const ebb_optim *o, double factor)
+ebb_status ebb__optim_scale_gradients(const ebb_optim *o, double factor)
 {
     ebb__threads *threads = ebb__context_threads(o->ctx);
     bool host = ebb__device_is_host(&o->ctx->device);
@@ -107,11 +107,11 @@ ebb_status ebb_optim_clip(ebb_optim *optim, double max_norm, double *norm)
     if (isnan(max_norm)) return ebb_fail(EBB_EINVAL, "optim_clip: max_norm is NaN");
     EBB__TRY(ebb__optim_gradients_ready(optim, "optim_clip"));
     EBB__TRY(ebb__device_not_capturing(&optim->ctx->device, "optim_clip"));
-    EBB__TRY(sum_squares(optim, &sum));
+    EBB__TRY(ebb__optim_sum_squares(optim, &sum));
     double found = sqrt(sum);
     double factor = max_norm > 0 ? max_norm / (found + 1e-6) : 1;
     /* A norm that is not finite makes gradients NaN or 0, as in PyTorch; it is seen in *norm. */
-    if (!(factor >= 1) && !ebb_context_is_dry(optim->ctx)) EBB__TRY(scale_all(optim, factor));
+    if (!(factor >= 1) && !ebb_context_is_dry(optim->ctx)) EBB__TRY(ebb__optim_scale_gradients(optim, factor));
     if (norm) *norm = found;
     return EBB_OK;
 }

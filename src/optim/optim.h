@@ -62,6 +62,9 @@ double ebb__optim_keep(const ebb_optim *optim, const ebb__param *param);
 /* Adds to *sum; partial_sums: one per thread. */
 void ebb__host_sum_squares(double *sum, ebb__threads *threads, const ebb_arg *grad, double *partial_sums);
 void ebb__host_scale(ebb__threads *threads, const ebb_arg *grad, double factor);
+/* ---- clip.c: of all gradients, wherever they are ---- */
+EBB_NODISCARD ebb_status ebb__optim_sum_squares(const ebb_optim *optim, double *sum); /* 0 on a dry device */
+EBB_NODISCARD ebb_status ebb__optim_scale_gradients(const ebb_optim *optim, double factor);
 
 /* ---- accel.c: the same work by an accelerator's plugin ---- */
 /* Makes the lists.  Errors: ENOMEM. */
@@ -74,9 +77,9 @@ EBB_NODISCARD ebb_status ebb__optim_accel_scale(const ebb_optim *optim, double f
 /* clip.c: two parameters may hold one gradient; it is scaled with the first of them. */
 bool ebb__optim_is_scaled_before(const ebb_optim *optim, int index);
 
-/* The tables of keys of the two config objects, for their readers and the test of the JSON Schema. */
-extern const ebb__field ebb__optim_fields[], ebb__schedule_fields[];
-extern const int ebb__n_optim_fields, ebb__n_schedule_fields;
+/* The tables of keys of the config objects, for their readers and the test of the JSON Schema. */
+extern const ebb__field ebb__optim_fields[], ebb__schedule_fields[], ebb__loss_scale_fields[];
+extern const int ebb__n_optim_fields, ebb__n_schedule_fields, ebb__n_loss_scale_fields;
 
 /* EINVAL unless all options are in range; `path` starts the message. */
 EBB_NODISCARD ebb_status ebb__optim_options_check(const ebb_optim_options *options,

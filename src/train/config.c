@@ -12,7 +12,10 @@
 /* ---- tables ------------------------------------------------------------------------------ */
 
 static const char *const precisions[] = { "f32", "f64", "bf16", "f16", NULL };
-static const ebb_dtype precision_dtypes[] = { EBB_F32, EBB_F64, EBB_BF16, EBB_F16 };
+/* By precision: the dtype that parameters have, and that of autocast (f32: off). */
+static const struct { ebb_dtype parameters, autocast; } dtypes[] = {
+    { EBB_F32, EBB_F32 }, { EBB_F64, EBB_F32 }, { EBB_F32, EBB_BF16 }, { EBB_F32, EBB_F16 },
+};
 
 #define MAX_COUNT 1e12
 
@@ -43,6 +46,7 @@ const ebb__field ebb__train_fields[] = {
     TRAIN("batch", batch, INT(1, 1e9)),
     TRAIN("accumulate", accumulate, INT(1, 1e9)),
     TRAIN("precision", precision, CHOICE(precisions)),
+    TRAIN("loss_scale", loss_scale, JSON),
     TRAIN("optimizer", optimizer, JSON),
     TRAIN("schedule", schedule, JSON),
     TRAIN("clip_norm", clip_json, JSON),
@@ -80,21 +84,19 @@ static ebb_status read_clip(ebb__train_keys *c)
     return EBB_OK;
 }
 
-static ebb_status refuse_later_train_keys(const ebb__train_keys *c)
+static ebb_status check_step_options(const ebb_config *config)
 {
-    if (precision_dtypes[c->precision] == EBB_BF16 || precision_dtypes[c->precision] == EBB_F16)
-        return ebb_fail(EBB_EUNSUPPORTED,
-                        "train.precision: \"%s\" is not built yet; now: \"f32\", \"f64\"",
-                        precisions[c->precision]);
-    return EBB_OK;
-}
-
-static ebb_status check_step_options(const ebb__train_keys *c, const ebb_model_info *model)
-{
+    const ebb__train_keys *c = &config->train;
+    const ebb_model_info *model = &config->model;
     if (c->fuse_optimizer && c->clip_norm > 0)
         return ebb_fail(EBB_EINVAL,
                         "train.fuse_optimizer: with train.clip_norm no gradient can be applied before the "
                         "last one is known, as the norm is over all of them; set clip_norm to null");
+    if (c->fuse_optimizer && config->loss_scale.scale > 0)
+        return ebb_fail(EBB_EINVAL,
+                        "train.fuse_optimizer: with train.loss_scale%s no gradient can be applied before the last "
+                        "one is known, as one that is inf or NaN skips the whole step; set loss_scale to null",
+                        c->loss_scale ? "" : " (on by default in f16)");
     if (c->loss_chunks > 1 && strcmp(model->type, "gpt") != 0)
         return ebb_fail(EBB_EUNSUPPORTED, "train.loss_chunks: %lld; only a gpt's loss comes in chunks",
                         (long long)c->loss_chunks);
@@ -113,6 +115,18 @@ static ebb_status read_optimizer(ebb_config *config)
     if (!text) return EBB_ENOMEM;
     config->optim.struct_bytes = sizeof(config->optim);
     ebb_status st = ebb_optim_options_parse(&config->optim, text, "train.optimizer");
+    cJSON_free(text);
+    return st;
+}
+
+/* f16 is scaled unless the config says otherwise: its smallest number is 6e-8. */
+static ebb_status read_loss_scale(ebb_config *config)
+{
+    const cJSON *value = config->train.loss_scale;
+    bool by_default = !value && ebb__config_autocast(config) == EBB_F16;
+    char *text = value || by_default ? text_of(value) : ebb__strdup("null");
+    if (!text) return EBB_ENOMEM;
+    ebb_status st = ebb_loss_scale_parse(&config->loss_scale, text, "train.loss_scale");
     cJSON_free(text);
     return st;
 }
@@ -141,8 +155,8 @@ static ebb_status read_train(ebb_config *config)
         EBB_TRY(
             ebb__json_read(c, config->top.train, "train", ebb__train_fields, ebb__n_train_fields));
     EBB_TRY(read_clip(c));
-    EBB_TRY(refuse_later_train_keys(c));
-    EBB_TRY(check_step_options(c, &config->model));
+    EBB_TRY(read_loss_scale(config));
+    EBB_TRY(check_step_options(config));
     EBB_TRY(read_optimizer(config));
     return read_schedule(config);
 }
@@ -350,7 +364,12 @@ static ebb_status read_data(ebb_config *config)
 
 ebb_dtype ebb__config_dtype(const ebb_config *config)
 {
-    return precision_dtypes[config->train.precision];
+    return dtypes[config->train.precision].parameters;
+}
+
+ebb_dtype ebb__config_autocast(const ebb_config *config)
+{
+    return dtypes[config->train.precision].autocast;
 }
 
 static ebb_status read_root(ebb_config *config)

@@ -10,7 +10,7 @@ enum { EBB__SCHEMA_BYTES = 256, EBB__NAME_BYTES = 128 };
 typedef struct ebb__train_keys {
     int64_t steps, batch, accumulate; /* items per micro-batch; micro-batches per step */
     int precision;
-    const cJSON *optimizer, *schedule, *clip_json;
+    const cJSON *optimizer, *schedule, *clip_json, *loss_scale;
     double clip_norm;               /* 0: off */
     int64_t eval_every, save_every; /* in steps; 0: only at the end */
     bool fuse_optimizer;
@@ -46,6 +46,7 @@ struct ebb_config {
     ebb__memory_keys memory;
     ebb_optim_options optim;
     ebb_schedule schedule;
+    ebb_loss_scale loss_scale; /* as it begins */
     ebb_model_info model;
     int workers, prefetch;   /* of the data object */
     ebb_block_range *ranges; /* segments */
@@ -64,7 +65,10 @@ struct ebb_config {
 /* From text, for configs that the library brings along.  Errors: as ebb_config_load(). */
 EBB_NODISCARD ebb_status ebb__config_parse(ebb_config **out, const char *text);
 
+/* Of parameters, their gradients and the optimizer's state; inputs that are not tokens. */
 ebb_dtype ebb__config_dtype(const ebb_config *config);
+/* For EBB_WITH_AUTOCAST() around every forward; EBB_F32: off. */
+ebb_dtype ebb__config_autocast(const ebb_config *config);
 
 /* SHA-256 of what a plan depends on: the model object with every default, keys sorted, batch, accumulate
  * and precision.  Errors: ENOMEM. */

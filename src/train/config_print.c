@@ -59,12 +59,26 @@ static ebb_status fill_schedule(cJSON *train, const ebb_schedule *s)
     return s->kind == EBB_SCHED_CONSTANT ? EBB_OK : add_number(object, "min_lr", s->min_lr);
 }
 
+static ebb_status fill_loss_scale(cJSON *train, const ebb_loss_scale *s)
+{
+    const cJSON *given = cJSON_GetObjectItemCaseSensitive(train, "loss_scale");
+    cJSON *object = NULL;
+    if (given && !cJSON_IsObject(given)) return EBB_OK;
+    if (s->scale == 0) return ebb__fields_add(train, "loss_scale", cJSON_CreateNull());
+    EBB_TRY(object_at(&object, train, "loss_scale"));
+    EBB_TRY(add_number(object, "init", s->scale));
+    EBB_TRY(add_number(object, "growth", s->growth));
+    EBB_TRY(add_number(object, "backoff", s->backoff));
+    return add_number(object, "interval", (double)s->interval);
+}
+
 static ebb_status fill_train(cJSON *root, const ebb_config *config)
 {
     cJSON *train = NULL;
     EBB_TRY(object_at(&train, root, "train"));
     EBB_TRY(ebb__fields_fill(train, &config->train, ebb__train_fields, ebb__n_train_fields));
     EBB_TRY(ebb__fields_add(train, "clip_norm", cJSON_CreateNull()));
+    EBB_TRY(fill_loss_scale(train, &config->loss_scale));
     EBB_TRY(fill_optimizer(train, &config->optim));
     return fill_schedule(train, &config->schedule);
 }

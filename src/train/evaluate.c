@@ -74,9 +74,9 @@ static ebb_status eval_batch(ebb__run *run, ebb__mean *loss, answers *a, int64_t
     *more = *n_items > 0;
     if (!*more) return EBB_OK;
     if (run->info.tokens) { /* logits may never exist as a whole */
-        EBB_TRY(ebb_model_loss(&batch_loss, run->model, inputs, targets, 0));
+        EBB_TRY(ebb__run_loss(&batch_loss, run, inputs, targets, 0));
     } else {
-        EBB_TRY(ebb_model_logits(&logits, run->model, inputs));
+        EBB_TRY(ebb__run_logits(&logits, run, inputs));
         EBB_TRY(ebb_cross_entropy(&batch_loss, logits, targets, 0));
         EBB_TRY(answers_add(a, logits, targets));
     }

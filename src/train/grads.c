@@ -51,10 +51,23 @@ static ebb_status load_batch(ebb_tensor **inputs, ebb_tensor **targets, ebb__run
     return st;
 }
 
-static ebb_status save_gradients(const ebb_model *model, const char *path)
+/* Each divided by the scale of the loss. */
+static ebb_status unscale(const ebb_named_tensor *params, int n, double scale)
+{
+    for (int i = 0; i < n && scale > 0; i++) {
+        EBB_LOCAL(grad);
+        if (!ebb_grad(params[i].tensor)) continue;
+        EBB_TRY(ebb_scale(&grad, ebb_grad(params[i].tensor), 1 / scale));
+        EBB_TRY(ebb_set_grad(params[i].tensor, grad));
+    }
+    return EBB_OK;
+}
+
+static ebb_status save_gradients(ebb__run *run, const char *path)
 {
     const ebb_named_tensor *params = NULL;
-    int n = ebb_model_params(model, &params), n_grads = 0;
+    int n = ebb_model_params(run->model, &params), n_grads = 0;
+    EBB_TRY(unscale(params, n, run->loss_scale.scale));
     ebb_named_tensor *grads = ebb__calloc((size_t)n, sizeof(*grads));
     if (!grads) return EBB_ENOMEM;
     for (int i = 0; i < n; i++) {
@@ -88,11 +101,11 @@ static ebb_status run_grads(double *loss_value, ebb__run *run, const char *weigh
     EBB_TRY(ebb_model_load(run->model, weights));
     EBB_TRY(load_batch(&inputs, &targets, run, batch));
     ebb_model_train_mode(run->model, false);
-    EBB_TRY(ebb_model_loss(&loss, run->model, inputs, targets, 0));
+    EBB_TRY(ebb__run_loss(&loss, run, inputs, targets, 0));
     EBB_TRY(ebb_item(loss, loss_value));
     if (!isfinite(*loss_value)) return ebb_fail(EBB_ESTATE, "grads: the loss is %g", *loss_value);
-    EBB_TRY(ebb_backward(loss));
-    return save_gradients(run->model, out);
+    EBB_TRY(ebb__run_backward(run, loss));
+    return save_gradients(run, out);
 }
 
 ebb_status ebb_grads(double *loss, size_t *peak_allocated_bytes, const ebb_config *config,

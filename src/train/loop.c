@@ -7,7 +7,8 @@
 
 /* What a step tells about itself. */
 typedef struct step_report {
-    double loss, lr, grad_norm, ms;
+    double loss, lr, grad_norm, ms, loss_scale; /* loss_scale: that it ran with; 0: none */
+    bool skipped;
 } step_report;
 
 /* Calls the observer, where there is one that wants to hear of `event`. */
@@ -28,11 +29,11 @@ static ebb_status micro_step(ebb__run *run, const ebb__group *group, int64_t ind
     int64_t items = 0, counted = 0, per_item = run->info.tokens ? run->info.width : 1;
     double normalizer = group->n > 1 ? (double)(group->items * per_item) : 0;
     EBB_TRY(ebb_loader_next(run->train, &inputs, &targets, &items, &counted));
-    EBB_TRY(ebb_model_loss(&loss, run->model, inputs, targets, normalizer));
+    EBB_TRY(ebb__run_loss(&loss, run, inputs, targets, normalizer));
     ebb_loader_release(run->train);
     EBB_TRY(TELL(run, on_backward));
     bool fused = run->config->train.fuse_optimizer && index == group->n - 1;
-    EBB_TRY(fused ? ebb__fused_backward(run, loss, report->lr) : ebb_backward(loss));
+    EBB_TRY(fused ? ebb__fused_backward(run, loss, report->lr) : ebb__run_backward(run, loss));
     EBB_TRY(ebb__reading_add(&run->losses, loss));
     *n_targets += counted;
     return EBB_OK;
@@ -54,17 +55,18 @@ static ebb_status group_backward(ebb__run *run, const ebb__group *group, step_re
     return EBB_OK;
 }
 
-static ebb_status update(ebb__run *run, step_report *report)
+static ebb_status update(ebb__run *run, int64_t step, step_report *report)
 {
     double max_norm = run->config->train.clip_norm;
     ebb__phase_set(run->ctx, EBB__PHASE_OPTIMIZER);
-    if (max_norm > 0) EBB_TRY(ebb_optim_clip(run->optim, max_norm, &report->grad_norm));
+    EBB_TRY(ebb__run_unscale(run, step, &report->skipped));
+    if (max_norm > 0 && !report->skipped) EBB_TRY(ebb_optim_clip(run->optim, max_norm, &report->grad_norm));
     double start = ebb__now_ms();
     if (run->hash) EBB_TRY(ebb__gradient_hash_step(run->hash));
     run->hash_ms += ebb__now_ms() - start;
     if (run->config->train.fuse_optimizer)
         EBB_TRY(ebb__fused_finish(run));
-    else
+    else if (!report->skipped)
         EBB_TRY(ebb_optim_step(run->optim, report->lr));
     ebb_optim_drop_grads(run->optim);
     return EBB_OK;
@@ -74,11 +76,12 @@ static ebb_status run_group(ebb__run *run, int64_t step, const ebb__group *group
                             step_report *report)
 {
     double start = ebb__now_ms();
-    *report = (step_report){ .lr = ebb_schedule_lr(&run->schedule, step), .grad_norm = NAN };
+    *report = (step_report){ .lr = ebb_schedule_lr(&run->schedule, step), .grad_norm = NAN,
+                             .loss_scale = run->loss_scale.scale };
     run->hash_ms = 0;
     ebb__phase_set(run->ctx, EBB__PHASE_FORWARD);
     EBB_TRY(group_backward(run, group, report));
-    EBB_TRY(update(run, report));
+    EBB_TRY(update(run, step, report));
     EBB_TRY(ebb__reading_take(&run->losses, &report->loss)); /* where an accelerator is waited for */
     ebb__phase_set(run->ctx, EBB__PHASE_FORWARD);
     report->ms = ebb__now_ms() - start - run->hash_ms;
@@ -116,17 +119,21 @@ static ebb_status write_metrics(ebb__run *run, int64_t step, const step_report *
     if (!run->folder) return EBB_OK;
     ebb_memory_stats memory;
     ebb_memory_stats_get(run->ctx, &memory);
-    ebb__metric line[] = {
+    ebb__metric line[9] = {
         { "step", (double)(step + 1) },
         { "loss", r->loss },
         { "lr", r->lr },
         { "step_ms", r->ms },
         { "allocated_bytes", (double)memory.allocated_bytes },
         { "peak_allocated_bytes", (double)memory.peak_allocated_bytes },
-        { "grad_norm", r->grad_norm },
     };
-    int n = sizeof(line) / sizeof(line[0]);
-    return ebb__run_folder_metrics(run->folder, line, isnan(r->grad_norm) ? n - 1 : n);
+    int n = 6;
+    if (r->loss_scale > 0) {
+        line[n++] = (ebb__metric){ "loss_scale", r->loss_scale };
+        line[n++] = (ebb__metric){ "skipped", r->skipped };
+    }
+    if (!isnan(r->grad_norm)) line[n++] = (ebb__metric){ "grad_norm", r->grad_norm };
+    return ebb__run_folder_metrics(run->folder, line, n);
 }
 
 static void tell_progress(ebb__run *run, int64_t step, const step_report *r,
@@ -206,6 +213,9 @@ static ebb_status save(ebb__run *run, int64_t done)
         .loader_position = ebb_loader_position(run->train),
         .items = ebb__group_at(done, run->info.n_train, t->batch, t->accumulate).items_before,
         .seed = run->config->top.seed,
+        .loss_scale = run->loss_scale.scale,
+        .loss_scale_good = run->loss_scale.good,
+        .skipped = run->skipped_before + run->skipped_steps,
     };
     snprintf(state.rng_offset, sizeof(state.rng_offset), "%llu",
              (unsigned long long)ebb_rng_offset(run->ctx));

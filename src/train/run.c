@@ -106,6 +106,7 @@ static ebb_status open_run(ebb__run *run, const ebb_config *config, const ebb_tr
     run->steps = options->steps > 0 ? options->steps : config->train.steps;
     run->schedule = config->schedule;
     run->schedule.steps = run->steps;
+    run->loss_scale = config->loss_scale;
     if (config->budget_bytes) EBB_TRY(follow_budget(run, device));
     config = run->config;
     EBB_TRY(open_context(run, device, use));
@@ -193,10 +194,10 @@ static ebb_status check_state(const ebb__run *run, const ebb__run_state *state, 
                         "%s: the run's seed is %lld, this config's is %lld; a resumed run keeps its "
                         "seed, which gives the order of the data and the dropout masks",
                         dir, (long long)state->seed, (long long)run->config->top.seed);
-    if (ebb_optim_steps(run->optim) != state->step)
+    if (ebb_optim_steps(run->optim) != state->step - state->skipped)
         return ebb_fail(EBB_EFORMAT,
                         "%s: optimizer.safetensors is of step %lld, state.json of step %lld", dir,
-                        (long long)ebb_optim_steps(run->optim), (long long)state->step);
+                        (long long)ebb_optim_steps(run->optim), (long long)(state->step - state->skipped));
     ebb__group next = group_of_step(run, state->step);
     if (next.first != state->loader_position || next.items_before != state->items)
         return ebb_fail(
@@ -224,6 +225,15 @@ static ebb_status read_offset(uint64_t *out, const char *text, const char *dir)
     return EBB_OK;
 }
 
+/* A scale that moves goes on where it was; one that stays is the config's. */
+static void take_loss_scale(ebb_loss_scale *scale, const ebb__run_state *state)
+{
+    bool moves = scale->growth != 1 || scale->backoff != 1;
+    if (scale->scale == 0 || !moves || state->loss_scale == 0) return;
+    scale->scale = state->loss_scale;
+    scale->good = state->loss_scale_good;
+}
+
 static ebb_status resume(ebb__run *run, const char *dir)
 {
     char path[EBB__RUN_PATH_BYTES];
@@ -237,6 +247,8 @@ static ebb_status resume(ebb__run *run, const char *dir)
     EBB_TRY(ebb_optim_load(run->optim, path));
     EBB_TRY(check_state(run, &state, dir));
     ebb_rng_set_offset(run->ctx, offset);
+    take_loss_scale(&run->loss_scale, &state);
+    run->skipped_before = state.skipped;
     run->first_step = run->evaluated = run->saved = state.step;
     return EBB_OK;
 }
@@ -349,6 +361,8 @@ void ebb__run_result(ebb_train_result *out, const ebb__run *run)
         .has_accuracy = run->has_accuracy,
         .tokens = run->config->model.tokens,
         .rounds = run->config->rounds,
+        .loss_scale = run->loss_scale.scale,
+        .skipped_steps = run->skipped_steps,
         .step_ms = median_step_ms(run),
         .flops = run->step_flops,
         .recompute_flops = run->step_recompute_flops,

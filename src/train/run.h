@@ -53,6 +53,9 @@ typedef struct ebb__run_state {
     char rng_offset
         [EBB__OFFSET_BYTES]; /* of the context's generator; decimal (JSON numbers lose 64 bits) */
     int64_t seed;            /* of the config; -1: not known */
+    double loss_scale;       /* of the next step; 0: the loss was not scaled */
+    int64_t loss_scale_good; /* good steps since it changed */
+    int64_t skipped;         /* of `step`; the optimizer has not counted them */
 } ebb__run_state;
 
 typedef enum ebb__folder_use {
@@ -96,9 +99,22 @@ EBB_NODISCARD ebb_status ebb__gradient_hash_one(ebb__gradient_hash *hash, const 
 EBB_NODISCARD ebb_status ebb__gradient_hash_step(ebb__gradient_hash *hash);
 void ebb__gradient_hash_hex(ebb__gradient_hash *hash, char out[65]); /* finishes */
 
-/* ---- the optimizer inside backward (fused.c) ------------------------------------------------ */
+/* ---- precision (precision.c) ---------------------------------------------------------------- */
 
 struct ebb__run;
+/* ebb_model_loss() in the config's precision. */
+EBB_NODISCARD ebb_status ebb__run_loss(ebb_tensor **out, struct ebb__run *run, ebb_tensor *inputs,
+                                       ebb_tensor *targets, double normalizer);
+/* ebb_model_logits() likewise; logits are in the parameters' dtype. */
+EBB_NODISCARD ebb_status ebb__run_logits(ebb_tensor **out, struct ebb__run *run, ebb_tensor *inputs);
+/* ebb_backward() of the loss times the run's scale. */
+EBB_NODISCARD ebb_status ebb__run_backward(struct ebb__run *run, ebb_tensor *loss);
+/* Unscales the gradients; *skip: the step must not be made.  ESTATE where the scale gets too small to be of
+ * use.  `step` is for its message. */
+EBB_NODISCARD ebb_status ebb__run_unscale(struct ebb__run *run, int64_t step, bool *skip);
+
+/* ---- the optimizer inside backward (fused.c) ------------------------------------------------ */
+
 /* Once, before the first step. */
 EBB_NODISCARD ebb_status ebb__fused_open(struct ebb__run *run);
 /* Backward of a step's last micro-batch, and the step.  A failure midway cannot be undone: the run ends. */
@@ -134,6 +150,8 @@ typedef struct ebb__run {
     ebb_dataset *data;
     ebb_dataset_info info;
     ebb_optim *optim;
+    ebb_loss_scale loss_scale; /* of the next step; scale 0: none */
+    int64_t skipped_steps, skipped_before; /* before: in the runs that this one goes on from */
     ebb_loader *train, *eval; /* eval NULL: the data has no evaluation split */
     ebb__run_folder *folder;  /* NULL: none */
     ebb__gradient_hash *hash; /* NULL: not asked for */

@@ -291,12 +291,14 @@ ebb_status ebb__run_folder_metrics(ebb__run_folder *folder, const ebb__metric *m
 
 static ebb_status write_state(const char *path, const ebb__run_state *state)
 {
-    char text[256];
+    char text[384];
     int n = snprintf(text, sizeof(text),
                      "{\"step\": %lld, \"loader_position\": %lld, \"items\": %lld, "
-                     "\"rng_offset\": \"%s\", \"seed\": %lld}\n",
+                     "\"rng_offset\": \"%s\", \"seed\": %lld, \"loss_scale\": %.17g, "
+                     "\"loss_scale_good\": %lld, \"skipped\": %lld}\n",
                      (long long)state->step, (long long)state->loader_position,
-                     (long long)state->items, state->rng_offset, (long long)state->seed);
+                     (long long)state->items, state->rng_offset, (long long)state->seed,
+                     state->loss_scale, (long long)state->loss_scale_good, (long long)state->skipped);
     return write_whole(path, text, (size_t)n);
 }
 
@@ -341,6 +343,10 @@ static const ebb__field state_fields[] = {
     FIELD("rng_offset", rng_offset, .kind = EBB__STRING, .bytes = EBB__OFFSET_BYTES),
     { .key = "seed", .offset = offsetof(ebb__run_state, seed), .kind = EBB__INT,
       .max = 9007199254740991.0 },
+    /* of saves before there was loss scaling: absent */
+    { .key = "loss_scale", .offset = offsetof(ebb__run_state, loss_scale), .kind = EBB__NUMBER, .max = 1e308 },
+    { .key = "loss_scale_good", .offset = offsetof(ebb__run_state, loss_scale_good), .kind = EBB__INT, .max = 1e12 },
+    { .key = "skipped", .offset = offsetof(ebb__run_state, skipped), .kind = EBB__INT, .max = 1e15 },
 };
 /* clang-format on */
 

@@ -62,7 +62,7 @@ static ebb_status look(sampler *s, int64_t n)
     int64_t length = n < model->width ? n : model->width;
     int64_t dims[] = { 1, length };
     EBB_TRY(ebb_from_data(&tokens, s->run.ctx, EBB_I32, 2, dims, s->ids + n - length));
-    EBB_TRY(ebb_model_logits(&logits, s->run.model, tokens)); /* [1, length, vocab] */
+    EBB_TRY(ebb__run_logits(&logits, &s->run, tokens)); /* [1, length, vocab] */
     EBB_TRY(ebb_narrow(&logits, logits, 1, length - 1, 1));
     EBB_TRY(ebb_cast(&logits, logits, EBB_F64));
     return ebb_read(logits, s->logits, (size_t)model->classes * sizeof(*s->logits));

@@ -22,7 +22,7 @@ CATEGORIES = {"parameters", "optimizer", "gradients", "input", "activations", "r
               "temporary"}
 TRAIN = {"schema", "device", "threads", "steps", "loss_first", "loss_last", "eval_loss", "step_ms",
          "peak_allocated_bytes", "peak_reserved_bytes", "peak_requested_bytes", "outside_bytes", "memory",
-         "host_peak_allocated_bytes", "host_peak_reserved_bytes", "segments",
+         "host_peak_allocated_bytes", "host_peak_reserved_bytes", "segments", "loss_scale", "skipped_steps",
          "run_dir"}
 SEGMENT = {"name", "promised_bytes", "freed_bytes", "input_bytes", "warning"}
 WIDTH = 100  # of a table

@@ -101,13 +101,17 @@ static void check_field(const cJSON *object, const ebb__field *field)
     check_bounds(entry, field);
 }
 
-static void check_table(const char *path, const ebb__field *fields, int n)
+static void check_object(const cJSON *object, const char *path, const ebb__field *fields, int n)
 {
-    cJSON *schema = load_schema();
-    const cJSON *object = path[0] ? at(schema, path) : schema;
     cr_assert_eq(cJSON_GetArraySize(at(object, "properties")), n, "%s", path);
     cr_assert(cJSON_IsFalse(at(object, "additionalProperties")), "%s", path);
     for (int i = 0; i < n; i++) check_field(object, &fields[i]);
+}
+
+static void check_table(const char *path, const ebb__field *fields, int n)
+{
+    cJSON *schema = load_schema();
+    check_object(path[0] ? at(schema, path) : schema, path, fields, n);
     cJSON_Delete(schema);
 }
 
@@ -137,6 +141,26 @@ Test(schema, agrees_with_the_tables_of_optimizer_and_schedule)
     check_table("properties/train/properties/optimizer", ebb__optim_fields, ebb__n_optim_fields);
     check_table("properties/train/properties/schedule", ebb__schedule_fields,
                 ebb__n_schedule_fields);
+}
+/* A number, an object or null; each default of the object is the reader's. */
+Test(schema, agrees_with_the_table_of_loss_scale)
+{
+    cJSON *schema = load_schema();
+    const cJSON *forms = at(schema, "properties/train/properties/loss_scale/anyOf");
+    const cJSON *object = cJSON_GetArrayItem(forms, 1), *properties = at(object, "properties");
+    ebb_loss_scale s;
+    cr_assert_eq(cJSON_GetArraySize(forms), 3);
+    check_object(object, "loss_scale", ebb__loss_scale_fields, ebb__n_loss_scale_fields);
+    check_bound(cJSON_GetArrayItem(forms, 0), "loss_scale", "minimum", "-", 1);
+    check_bound(cJSON_GetArrayItem(forms, 0), "loss_scale", "maximum", "-", 1e30);
+    check_ok(ebb_loss_scale_parse(&s, "1", "loss_scale"));
+    check_ok(ebb_loss_scale_parse(&s, "1e30", "loss_scale"));
+    check_ok(ebb_loss_scale_parse(&s, "{}", "loss_scale"));
+    cr_assert(at(properties, "init/default")->valuedouble == s.scale &&
+              at(properties, "growth/default")->valuedouble == s.growth &&
+              at(properties, "backoff/default")->valuedouble == s.backoff &&
+              at(properties, "interval/default")->valueint == s.interval);
+    cJSON_Delete(schema);
 }
 Test(schema, agrees_with_the_table_of_every_kind_of_data)
 {

@@ -12,9 +12,9 @@ static const char run_json[] =
     "\"vocab\":12},"
     "\"data\":{\"type\":\"synthetic\",\"kind\":\"tokens\",\"items\":5,\"eval_items\":3,\"seed\":1,"
     "\"workers\":0},"
-    "\"train\":{\"steps\":2,\"batch\":2,\"clip_norm\":1.0,\"save_every\":1,"
+    "\"train\":{\"steps\":2,\"batch\":2,\"precision\":\"f16\",\"clip_norm\":1.0,\"save_every\":1,"
     "\"optimizer\":{\"type\":\"adamw\",\"lr\":1e-3}},"
-    "\"memory\":{\"checkpoint\":\"every:1\",\"recompute\":[\"gelu\"],"
+    "\"memory\":{\"checkpoint\":\"every:1\",\"recompute\":[\"gelu\",\"cast\"],"
     "\"offload\":[\"linear\",\"layernorm\"]}}";
 
 static bool is_known(const char *name)

@@ -49,9 +49,11 @@ static void add_train(drawn_config *c, draw *d, bool tokens, int batch, int accu
 {
     int steps = 1 + draw_int(d, 9);
     bool fused = draw_chance(d, 0.4);
-    add(c, "\"train\":{\"steps\":%d,\"batch\":%d,\"accumulate\":%d,\"precision\":\"%s\",\"clip_norm\":%s,"
+    const char *precision = PICK(d, "f32", "f32", "f64", "bf16", "f16");
+    const char *scale = fused ? "null" : PICK(d, "null", "{}", "{\"init\":1e9,\"interval\":2}"); /* 1e9: f16 skips */
+    add(c, "\"train\":{\"steps\":%d,\"batch\":%d,\"accumulate\":%d,\"precision\":\"%s\",\"loss_scale\":%s,\"clip_norm\":%s,"
         "\"fuse_optimizer\":%s,\"loss_chunks\":%s,\"eval_every\":%d,\"save_every\":%d,\"optimizer\":%s},",
-        steps, batch, accumulate, PICK(d, "f32", "f32", "f64"), fused ? "null" : PICK(d, "null", "1.0"),
+        steps, batch, accumulate, precision, scale, fused ? "null" : PICK(d, "null", "1.0"),
         fused ? "true" : "false", tokens ? PICK(d, "1", "1", "2", "5") : "1", draw_int(d, 4), draw_int(d, 4),
         PICK(d, "{\"type\":\"adamw\",\"lr\":1e-3}", "{\"type\":\"sgd\",\"lr\":0.01}",
              "{\"type\":\"sgd\",\"lr\":0.01,\"momentum\":0.9}"));

@@ -31,7 +31,7 @@ static bool in_segment(const ebb_plan *plan, int block)
 static ebb_plan *draw_plan(draw *d, int blocks)
 {
     static const char *const ops[] = { "gelu", "relu", "silu", "tanh", "sigmoid", "swiglu", "layernorm", "rmsnorm",
-                                       "linear", "attention_packed", "add", "dropout", "rope" };
+                                       "linear", "attention_packed", "add", "dropout", "rope", "cast" };
     enum { N_OPS = sizeof(ops) / sizeof(ops[0]) };
     ebb_plan *plan = NULL;
     check_ok(ebb__plan_new(&plan, blocks));

@@ -195,6 +195,53 @@ Test(field_cases, b17_a_weight_cast_to_half_inside_and_outside_a_segment)
     }
 }
 
+static ebb_status layer_in_half(void *user, ebb_tensor **out, ebb_tensor *x)
+{
+    EBB_TRY(ebb_matmul(out, x, user));
+    cr_assert_eq(ebb_tensor_dtype(*out), EBB_F16);
+    return ebb_relu(out, *out);
+}
+
+/* x, w and the loss are f32; each is cast at its use. */
+static void forward_in_half(ebb_tensor **loss, ebb_tensor *x, ebb_tensor *w, bool segment)
+{
+    EBB_WITH_AUTOCAST(EBB_F16);
+    EBB_LOCAL(y);
+    check_ok(ebb_matmul(&y, x, w));
+    NEAR(y, 0, 2.5, 1.25);
+    if (segment) check_ok(ebb_checkpoint(&y, y, layer_in_half, w, NULL));
+    else check_ok(layer_in_half(w, &y, y));
+    NEAR(y, 0, 3.75, 1.875);
+    check_ok(ebb_sum(loss, y, 0, NULL, false));
+    cr_assert_eq(ebb_tensor_dtype(*loss), EBB_F32);
+}
+
+Test(field_cases, b17_a_recompute_is_in_the_autocast_of_its_forward)
+{
+    with_context(ctx) {
+        for (int how = 0; how < 4; how++) {
+            bool segment = how & 1, inside = how & 2;
+            EBB_LOCAL(w);
+            EBB_LOCAL(x);
+            EBB_LOCAL(loss);
+            ebb_recompute_stats stats;
+            leaf(&w, ctx, EBB_F32, DIMS(2, 2), (double[]){ 0.5, 0.25, 2, 1 });
+            check_ok(ebb_full(&x, ctx, EBB_F32, DIMS(1, 2), 1));
+            forward_in_half(&loss, x, w, segment);
+            NEAR(loss, 0, 5.625);
+            cr_assert_eq(ebb_autocast(), EBB_F32);
+            ebb_recompute_stats_get(ctx, &stats);
+            uint64_t before = stats.recomputed_ops;
+            EBB_WITH_AUTOCAST(inside ? EBB_BF16 : EBB_F32); /* another one than forward's, or none */
+            check_ok(ebb_backward(loss));
+            ebb_recompute_stats_get(ctx, &stats);
+            cr_assert_eq(stats.recomputed_ops > before, segment);
+            NEAR(ebb_grad(w), 0, 3.25, 5.5, 2.0, 4.25);
+            cr_assert_eq(ebb_tensor_dtype(ebb_grad(w)), EBB_F32);
+        }
+    }
+}
+
 /* ---- B21: memory runs out in the middle of a backward ---------------------------------------- */
 
 enum { LAYERS = 6, ROWS = 64, WIDE = 512, LIMIT = 64 << 20 }; /* gradients outweigh activations */

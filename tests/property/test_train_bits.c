@@ -42,7 +42,7 @@ static const char *const ways[] = {
     "memory.offload=\"all\"",
     "memory={\"checkpoint\":\"every:1\",\"offload\":\"all\",\"recompute\":[\"gelu\",\"dropout\"]}",
     "memory={\"checkpoint\":[[1,1]],\"offload\":[\"add\",\"linear\",\"gelu\"]}",
-    "memory.recompute=[\"gelu\",\"swiglu\",\"layernorm\","
+    "memory.recompute=[\"cast\",\"gelu\",\"swiglu\",\"layernorm\","
     "\"rmsnorm\",\"rope\",\"add\",\"linear\",\"dropout\"]",
 };
 enum { N_WAYS = sizeof(ways) / sizeof(ways[0]) };
@@ -99,15 +99,19 @@ Test(train_bits, recomputing_does_not_change_a_bit_of_a_run_in_f32) { check_ways
 
 Test(train_bits, recomputing_does_not_change_a_bit_of_a_run_in_f64) { check_ways("train.precision=\"f64\""); }
 
+Test(train_bits, recomputing_does_not_change_a_bit_of_a_run_in_bf16) { check_ways("train.precision=\"bf16\""); }
+
+Test(train_bits, recomputing_does_not_change_a_bit_of_a_run_in_f16) { check_ways("train.precision=\"f16\""); }
+
 /* With whatever recomputing, accumulation, freezing and tying was drawn. */
 Test(train_bits, the_optimizer_inside_backward_does_not_change_a_bit)
 {
     for (uint64_t seed = 100; seed < 130; seed++) {
         drawn_config drawn;
         drawn_config_make(&drawn, seed);
-        outcome plain = run(drawn.json, (const char *const[4]){ "train.clip_norm=null", "train.fuse_optimizer=false" },
+        outcome plain = run(drawn.json, (const char *const[4]){ "train.clip_norm=null", "train.loss_scale=null", "train.fuse_optimizer=false" },
                             drawn.threads);
-        outcome fused = run(drawn.json, (const char *const[4]){ "train.clip_norm=null", "train.fuse_optimizer=true" },
+        outcome fused = run(drawn.json, (const char *const[4]){ "train.clip_norm=null", "train.loss_scale=null", "train.fuse_optimizer=true" },
                             drawn.threads);
         check_same_outcome(&plain, &fused, (int)seed, drawn.json);
         cr_assert(fused.result.memory.peak_allocated_bytes <= plain.result.memory.peak_allocated_bytes);

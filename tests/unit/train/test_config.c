@@ -80,10 +80,34 @@ Test(config, offload_and_compress_may_not_both_say_it_of_an_op)
     check_no_live_blocks();
 }
 
-Test(config, what_comes_later_says_so)
+static void check_effective(const char *sets, const char *key, const char *value)
 {
-    check_refused(SMALL_MLP, "train.precision=bf16", EBB_EUNSUPPORTED, "\"f64\"");
-    check_refused(SMALL_MLP, "train.precision=f16", EBB_EUNSUPPORTED, "train.precision");
+    ebb_config *config = config_of(SMALL_MLP, sets);
+    char *text = ebb_config_print(config);
+    cJSON *root = NULL;
+    check_ok(ebb__json_parse(&root, text, strlen(text), NULL));
+    char *have = cJSON_PrintUnformatted(cJSON_GetObjectItem(cJSON_GetObjectItem(root, "train"), key));
+    cr_assert_str_eq(have, value, "%s: train.%s is %s", sets, key, have);
+    cJSON_free(have);
+    cJSON_Delete(root);
+    free(text);
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
+
+Test(config, f16_scales_the_loss_unless_told_otherwise)
+{
+    check_effective("", "loss_scale", "null");
+    check_effective("train.precision=bf16", "loss_scale", "null");
+    check_effective("train.precision=f16", "loss_scale",
+                    "{\"init\":65536,\"growth\":2,\"backoff\":0.5,\"interval\":2000}");
+    check_effective("train.precision=f16 train.loss_scale=null", "loss_scale", "null");
+    check_effective("train.precision=f16 train.loss_scale=512", "loss_scale", "512");
+    check_effective("train.loss_scale={\"growth\":4}", "loss_scale",
+                    "{\"growth\":4,\"init\":65536,\"backoff\":0.5,\"interval\":2000}");
+    check_refused(SMALL_MLP, "train.loss_scale=0", EBB_EINVAL, "train.loss_scale");
+    check_refused(SMALL_MLP, "train.loss_scale={\"grow\":4}", EBB_EINVAL, "train.loss_scale.grow");
+    check_refused(SMALL_MLP, "train.precision=fp16", EBB_EINVAL, "train.precision");
 }
 
 Test(config, step_options_that_cannot_be_are_refused)
