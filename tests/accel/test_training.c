@@ -77,6 +77,12 @@ static void check_config(const char *text, const char *const sets[4])
 Test(accel_training, an_mlp) { CHECK(MLP, NULL); }
 Test(accel_training, a_gpt) { CHECK(GPT, NULL); }
 Test(accel_training, in_f64_with_micro_batches) { CHECK(GPT, "train.precision=f64", "train.accumulate=3"); }
+Test(accel_training, in_mixed_precision)
+{
+    CHECK(GPT, "train.precision=bf16", "memory.recompute=[\"cast\",\"gelu\"]", "train.loss_chunks=3");
+    CHECK(GPT, "train.precision=f16", "train.loss_scale={\"init\":1e9,\"interval\":2}", "train.accumulate=2"); /* skips */
+    CHECK(MLP, "train.precision=f16", "memory.checkpoint=every:1", "memory.offload=all");
+}
 Test(accel_training, checkpoints_and_recipes)
 {
     CHECK(GPT, "memory.checkpoint=every:1", "memory.recompute=[\"gelu\",\"layernorm\"]", "train.accumulate=2");
