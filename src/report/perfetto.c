@@ -118,7 +118,7 @@ static void mark(timeline *t, const ebb__traced_event *e)
             end_slice(t, NODES, e->time_ns);
         s.name = ebb__phase_name(o->phase);
         begin_slice(t, PHASES, s);
-    } else if (strcmp(ebb__traced_text(t->trace, o->op), "eval") == 0) {
+    } else if (strstr(ebb__traced_text(t->trace, o->op), "eval")) { /* a batch of it */
         s.name = "evaluation";
         begin_slice(t, STEPS, s);
     } else {

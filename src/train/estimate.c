@@ -12,6 +12,11 @@ uint64_t ebb__run_fingerprint(const ebb__run *run)
     return ebb__pool_fingerprint(ebb__context_pool(run->ctx)) ^ ebb__host_fingerprint(run->ctx) * 0x9E3779B97F4A7C15u;
 }
 
+void ebb__mark_unit(ebb__run *run, const char *kind)
+{
+    ebb__trace_mark(ebb__context_pool(run->ctx), EBB__ACT_UNIT, &(ebb__owner){ .op = kind });
+}
+
 void ebb__note_unit(ebb__run *run, ebb__unit unit, uint64_t before)
 {
     if (!run->cut_short) return;

@@ -108,21 +108,28 @@ static ebb_status check_stop(const ebb__run *run, int64_t done, int64_t batches)
                     (long long)batches);
 }
 
+/* The call that finds no batch left belongs to the last one. */
+static void mark_batch(ebb__run *run, int64_t batches)
+{
+    int64_t at = ebb_loader_position(run->eval);
+    if (at < batches) ebb__mark_unit(run, at < batches - 1 ? "eval" : "last_eval");
+}
+
 static ebb_status eval_pass(ebb__run *run, ebb__mean *loss, answers *a)
 {
     EBB_WITH_MODE(EBB_NO_GRAD);
-    ebb__pool *pool = ebb__context_pool(run->ctx);
     int64_t batches = ebb_loader_batches(run->eval), n_items = 0;
     bool more = true;
     ebb_loader_rewind(run->eval);
     while (more) {
         EBB_TRY(check_stop(run, ebb_loader_position(run->eval), batches));
-        uint64_t before = run->cut_short ? ebb__pool_fingerprint(pool) : 0;
+        uint64_t before = run->cut_short ? ebb__run_fingerprint(run) : 0;
+        mark_batch(run, batches);
         EBB_TRY(eval_batch(run, loss, a, &n_items, &more));
         int64_t done = ebb_loader_position(run->eval);
         if (more) tell_progress(run, done, loss);
         /* Dry: all batches but the last are alike. */
-        if (run->cut_short && more && done < batches - 1 && ebb__pool_fingerprint(pool) == before)
+        if (run->cut_short && more && done < batches - 1 && ebb__run_fingerprint(run) == before)
             ebb_loader_skip(run->eval, batches - 1 - done);
     }
     return EBB_OK;

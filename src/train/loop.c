@@ -238,16 +238,10 @@ static ebb_status check_loss(const ebb__run *run, int64_t step, double loss)
 
 /* ---- the loop ----------------------------------------------------------------------------- */
 
-static void mark_unit(ebb__run *run, const char *kind)
-{
-    ebb__trace_mark(ebb__context_pool(run->ctx), EBB__ACT_UNIT, &(ebb__owner){ .op = kind });
-}
-
 /* Evaluation and saving after `step`, where they are due and not done yet. */
 static ebb_status after_step(ebb__run *run, int64_t step)
 {
     if (ebb__eval_due(run, step) && run->evaluated <= step) {
-        mark_unit(run, "eval");
         uint64_t before = run->cut_short ? ebb__run_fingerprint(run) : 0;
         EBB_TRY(evaluate(run, step));
         ebb__note_unit(run, EBB__UNIT_EVAL, before);
@@ -265,8 +259,8 @@ static ebb_status run_step(ebb__run *run, int64_t step, double started_ms)
     ebb__group group = ebb__group_at(step, run->info.n_train, t->batch, t->accumulate);
     step_report report;
     EBB_TRY(TELL(run, on_step_begin, step + 1));
-    mark_unit(run, group.epoch_end ? "last_group" : "group");
     uint64_t before = run->cut_short ? ebb__run_fingerprint(run) : 0;
+    ebb__mark_unit(run, group.epoch_end ? "last_group" : "group");
     EBB_TRY(measured_group(run, step, &group, &report));
     ebb__note_unit(run, group.epoch_end ? EBB__UNIT_LAST_GROUP : EBB__UNIT_GROUP, before);
     EBB_TRY(write_metrics(run, step, &report));

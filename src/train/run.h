@@ -206,7 +206,10 @@ uint64_t ebb__run_fingerprint(const ebb__run *run); /* of both pools */
 /* estimate.c: the first step at or after `step` in which something is not settled; run->steps where
  * there is none. */
 int64_t ebb__next_unsettled(const ebb__run *run, int64_t step);
-/* Says that `unit` ran and found the pool as `before`. */
+/* A piece of work begins that a cut-short run may leave out: an offset plan follows it by itself (alloc/plan.h),
+ * so that what is left out is followed as what was recorded. */
+void ebb__mark_unit(ebb__run *run, const char *kind);
+/* Says that `unit` ran and found the pool as `before`: also before its mark, which moves an offset plan on. */
 void ebb__note_unit(ebb__run *run, ebb__unit unit, uint64_t before);
 
 /* Where training options are wrong: EINVAL.  NULL options are allowed: defaults. */

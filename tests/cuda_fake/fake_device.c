@@ -21,7 +21,6 @@ static const ebb__accel_host host = { .abi = EBB__ACCEL_ABI, .fail = fail };
 const ebb__accel_host *plugin_host(void) { return &host; }
 const char *plugin_message(void) { return message; }
 
-ebb__accel_entry ebb_accel_plugin;
 const ebb__accel *plugin_table(void) { return ebb_accel_plugin(EBB__ACCEL_ABI); }
 
 /* ---- opening ---------------------------------------------------------------------------------------- */

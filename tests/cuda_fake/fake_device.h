@@ -15,6 +15,7 @@ typedef struct fake_device {
     ebb_status st; /* of opening */
 } fake_device;
 
+ebb__accel_entry ebb_accel_plugin; /* the plugin's */
 const ebb__accel *plugin_table(void);
 const ebb__accel_host *plugin_host(void);
 const char *plugin_message(void); /* the last that the plugin set; "" when there was none */

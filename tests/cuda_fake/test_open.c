@@ -40,6 +40,16 @@ Test(open, has_every_op_of_ops_def)
     for (int i = 0; i < table->n_ops; i++) cr_assert_str_eq(table->ops[i].name, names[i]);
 }
 
+/* The library compares the numbers, and its error has both. */
+Test(open, gives_its_table_to_any_interface)
+{
+    static const int others[] = { EBB__ACCEL_ABI, EBB__ACCEL_ABI - 1, EBB__ACCEL_ABI + 1, 0, -1, 1000 };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const ebb__accel *table = ebb_accel_plugin(others[i]);
+        cr_assert(table && table->abi == EBB__ACCEL_ABI, "asked for %d", others[i]);
+    }
+}
+
 Test(open, without_cudnn_does_without)
 {
     with_fake(d, .no_cudnn = true) cr_assert(!strstr(d.facts.libraries, "cuDNN"), "%s", d.facts.libraries);

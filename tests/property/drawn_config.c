@@ -77,10 +77,11 @@ void drawn_config_make(drawn_config *out, uint64_t seed)
     add_train(out, d, tokens, batch, accumulate);
     const char *offload = PICK(d, "\"none\"", "\"none\"", "\"all\"", "[\"linear\",\"add\",\"attention_packed\",\"relu\"]");
     bool all = strcmp(offload, "\"all\"") == 0;
-    add(out, "\"memory\":{\"checkpoint\":%s,\"recompute\":%s,\"offload\":%s,\"compress\":%s}}",
+    add(out, "\"memory\":{\"checkpoint\":%s,\"recompute\":%s,\"offload\":%s,\"compress\":%s",
         PICK(d, "\"none\"", "\"every:1\"", "\"every:2\"", "\"sqrt\"", "[[0,0]]"),
         PICK(d, "[]", "[\"gelu\",\"layernorm\"]",
              "[\"gelu\",\"relu\",\"silu\",\"tanh\",\"sigmoid\",\"swiglu\",\"rmsnorm\",\"add\",\"dropout\"]"),
         offload, PICK(d, "\"none\"", "\"none\"", all ? "\"none\"" : "\"int8\"",
                       "{\"gelu\":\"int8\",\"layernorm\":\"bf16\",\"rmsnorm\":\"int8\"}"));
+    add(out, ",\"offset_plan\":%s}}", PICK(d, "false", "true"));
 }

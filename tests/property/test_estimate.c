@@ -23,6 +23,27 @@ Test(estimate, steps_that_are_skipped_do_not_change_what_is_said)
     check_no_live_blocks();
 }
 
+/* What a dry run leaves out of an evaluation, and of the steps, follows the plan all the same. */
+Test(estimate, an_offset_plan_uses_what_was_said_whatever_is_cut_short)
+{
+    const char *text =
+        "{\"model\":{\"type\":\"mlp\",\"input\":9,\"hidden\":[20,30],\"output\":3,\"dropout\":0.1},"
+        "\"data\":{\"type\":\"synthetic\",\"kind\":\"samples\",\"items\":22,\"eval_items\":31,\"workers\":0,"
+        "\"prefetch\":0},\"train\":{\"steps\":1,\"batch\":4},\"memory\":{\"offset_plan\":true}}";
+    char steps[32], batch[32], eval[32], what[96];
+    for (int i = 0; i < 60; i++) {
+        snprintf(steps, sizeof steps, "train.steps=%d", 1 + i % 5);
+        snprintf(batch, sizeof batch, "train.batch=%d", 1 + i / 5);
+        snprintf(eval, sizeof eval, "train.eval_every=%d", i % 3);
+        snprintf(what, sizeof what, "%s %s %s", steps, batch, eval);
+        const char *accumulate = i % 2 ? "train.accumulate=3" : "train.accumulate=1";
+        ebb_config *config = config_of(text, (const char *const[4]){ steps, batch, eval, accumulate });
+        check_estimate(config, 1, NULL, what);
+        ebb_config_free(config);
+    }
+    check_no_live_blocks();
+}
+
 /* The one evaluation, at the end of the run, has a batch of 64 rows; training has 2 items. */
 Test(estimate, an_evaluation_that_needs_more_than_training_is_foreseen)
 {
