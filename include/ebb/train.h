@@ -76,7 +76,7 @@ typedef struct ebb_train_result {
     uint64_t offloaded_bytes, fetched_bytes; /* copied to it and back in one optimizer step */
     double flops, recompute_flops; /* of one optimizer step */
     uint64_t recomputed_ops;   /* of one optimizer step */
-    char gradients_sha256[65]; /* over every step's gradients as the optimizer receives them,
+    char gradients_sha256[65]; /* over every step's gradients as the optimizer receives them (a skipped step's as they came),
                                   parameters sorted by name; "" when not asked for */
     char run_dir[512];
 } ebb_train_result;

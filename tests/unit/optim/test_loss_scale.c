@@ -27,7 +27,7 @@ static bool step(ebb_optim *optim, ebb_loss_scale *scale)
     return make;
 }
 
-/* Field case B36, in PyTorch's words: inf, ok, ok, inf with interval 2. */
+/* Field case B36: inf, ok, ok, inf with interval 2. */
 Test(loss_scale, b36_steps_with_inf_are_skipped_and_the_scale_moves)
 {
     static const struct { bool inf; double scale; int64_t t; } steps[] = {

@@ -215,6 +215,31 @@ Test(precision, adams_count_is_of_the_steps_that_were_made)
     temp_folder_remove(&folder);
 }
 
+/* A save with a NaN among the weights and a scale at its end: gradients stay NaN, and no smaller scale would help. */
+Test(precision, a_scale_that_gets_too_small_ends_the_run)
+{
+    temp_folder folder = temp_folder_make();
+    size_t bytes = 0, state_bytes = 0;
+    run_into(SMALL_MLP, "train.precision=f16 train.loss_scale={\"init\":1}", temp_path(&folder, "a"), NULL, 1);
+    char *weights = weights_of(&folder, "a", &bytes), *state = read_text(temp_path(&folder, "a/state.json"), &state_bytes);
+    memset(weights + bytes - 4, 0xFF, 4);
+    write_file(temp_path(&folder, "a/weights.safetensors"), weights, bytes);
+    char changed[512], *scale = strstr(state, "\"loss_scale\": 1,");
+    cr_assert_not_null(scale, "%s", state);
+    snprintf(changed, sizeof(changed), "%.*s\"loss_scale\": 1e-4,%s", (int)(scale - state), state, strchr(scale, ',') + 1);
+    write_text(temp_path(&folder, "a/state.json"), changed);
+    ebb_config *config = config_of(SMALL_MLP, "train.precision=f16");
+    ebb_train_options options = default_options();
+    ebb_train_result r;
+    options.resume_dir = temp_path(&folder, "a");
+    check_fails(ebb_train(&r, config, &options), EBB_ESTATE);
+    check_message("although the loss scale is down to 0.0001");
+    ebb_config_free(config);
+    free(weights);
+    free(state);
+    temp_folder_remove(&folder);
+}
+
 /* What a scale that stays gives, unscaled, is f32's own to the bit where it is a power of 2. */
 Test(precision, a_power_of_two_in_f32_changes_no_bit)
 {
