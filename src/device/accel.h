@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { EBB__ACCEL_ABI = 1 };
+enum { EBB__ACCEL_ABI = 2 };
 
 /* The library's side. */
 typedef struct ebb__accel_host {
@@ -62,6 +62,7 @@ typedef struct ebb__accel_param {
     int64_t n;
     ebb_dtype dtype;
     double keep;   /* 1 - lr * weight_decay, or 1 */
+    bool decays;   /* keep is not 1 for good */
 } ebb__accel_param;
 
 typedef enum ebb__accel_optim { EBB__ACCEL_SGD, EBB__ACCEL_ADAMW } ebb__accel_optim;
@@ -72,6 +73,14 @@ typedef struct ebb__accel_step {
     double lr, beta1, beta2, eps, correction1, root_correction2, momentum;
     bool nesterov;
 } ebb__accel_step;
+
+/* What differs between launches of a graph whose numbers vary: its updates and random ops read it from the
+ * device, in place of what they were called with. */
+typedef struct ebb__accel_numbers {
+    ebb__accel_step step;
+    double keep;        /* of parameters that decay */
+    uint64_t rng_ahead; /* added to each random op's offset, modulo 2^64 */
+} ebb__accel_numbers;
 
 typedef struct ebb__accel {
     int abi; /* EBB__ACCEL_ABI */
@@ -117,15 +126,19 @@ typedef struct ebb__accel {
     /* Sum of squares over all args (contiguous, f32 or f64); waits; the same bits each time. */
     ebb_status (*sum_squares)(void *self, const ebb_arg *args, int n, double *sum);
     ebb_status (*scale)(void *self, const ebb_arg *args, int n, double factor); /* contiguous */
+    /* The two without waiting: `scaled` by max_norm / (sqrt(sum) + 1e-6) unless that is >= 1, the sum of squares
+     * being over `args`.  It also goes to *sum, of `pinned`, when the stream comes to it.  max_norm > 0. */
+    ebb_status (*clip)(void *self, const ebb_arg *args, int n, const ebb_arg *scaled, int n_scaled, double max_norm,
+                       double *sum);
 
     /* ---- ops ---- */
     const ebb__accel_op *ops;
     int n_ops;
 
     /* ---- graphs: all NULL where there are none ---- */
-    ebb_status (*capture_begin)(void *self);
+    ebb_status (*capture_begin)(void *self, bool varies); /* varies: launches bring numbers */
     ebb_status (*capture_end)(void *self, ebb__accel_graph **out); /* ends it in any case */
-    ebb_status (*graph_launch)(void *self, ebb__accel_graph *graph);
+    ebb_status (*graph_launch)(void *self, ebb__accel_graph *graph, const ebb__accel_numbers *numbers); /* or NULL */
     void (*graph_free)(void *self, ebb__accel_graph *graph);
 } ebb__accel;
 

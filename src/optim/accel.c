@@ -1,5 +1,6 @@
 /* optim/accel.c: what the optimizers have an accelerator's plugin do: one call for all parameters. */
 #include <ebb/autograd.h>
+#include <string.h>
 
 #include "core/mem.h"
 #include "optim/optim.h"
@@ -8,7 +9,7 @@
 /* Written anew for each call, with room for every parameter. */
 struct ebb__optim_lists {
     ebb__accel_param *params;
-    ebb_arg *grads;
+    ebb_arg *grads, *all; /* all: a second list, for clipping */
 };
 
 ebb_status ebb__optim_accel_open(ebb_optim *o)
@@ -19,7 +20,8 @@ ebb_status ebb__optim_accel_open(ebb_optim *o)
     if (!o->lists) return EBB_ENOMEM;
     o->lists->params = ebb__calloc((size_t)o->n, sizeof *o->lists->params);
     o->lists->grads = ebb__calloc((size_t)o->n, sizeof *o->lists->grads);
-    return o->lists->params && o->lists->grads ? EBB_OK : EBB_ENOMEM;
+    o->lists->all = ebb__calloc((size_t)o->n, sizeof *o->lists->all);
+    return o->lists->params && o->lists->grads && o->lists->all ? EBB_OK : EBB_ENOMEM;
 }
 
 void ebb__optim_accel_close(ebb_optim *o)
@@ -27,6 +29,7 @@ void ebb__optim_accel_close(ebb_optim *o)
     if (!o->lists) return;
     ebb__free(o->lists->params);
     ebb__free(o->lists->grads);
+    ebb__free(o->lists->all);
     ebb__free(o->lists);
 }
 
@@ -53,6 +56,7 @@ ebb_status ebb__optim_accel_update(const ebb_optim *o, const ebb__param *params,
             .s0 = p->states[0] ? ebb_tensor_data(p->states[0]) : NULL,
             .s1 = p->states[1] ? ebb_tensor_data(p->states[1]) : NULL,
             .n = ebb_tensor_elems(grad), .dtype = ebb_tensor_dtype(p->tensor), .keep = ebb__optim_keep(o, p),
+            .decays = p->decays,
         };
     }
     ebb__accel_step step = step_of(o);
@@ -84,4 +88,19 @@ ebb_status ebb__optim_accel_scale(const ebb_optim *o, double factor)
     const ebb__accelerator *accel = o->ctx->device.accel;
     int n = o->lists ? list_grads(o, true) : 0;
     return n ? accel->table->scale(accel->self, o->lists->grads, n, factor) : EBB_OK;
+}
+
+ebb_status ebb__optim_accel_clip(const ebb_optim *o, double max_norm, double *sum)
+{
+    const ebb__accelerator *accel = o->ctx->device.accel;
+    int n = o->lists ? list_grads(o, false) : 0;
+    if (n == 0) return EBB_OK;
+    memcpy(o->lists->all, o->lists->grads, (size_t)n * sizeof *o->lists->all);
+    int n_scaled = list_grads(o, true);
+    return accel->table->clip(accel->self, o->lists->all, n, o->lists->grads, n_scaled, max_norm, sum);
+}
+
+void ebb__optim_accel_numbers(const ebb_optim *o, ebb__accel_numbers *out)
+{
+    *out = (ebb__accel_numbers){ .step = step_of(o), .keep = 1 - o->step.lr * o->options.weight_decay };
 }

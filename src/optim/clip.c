@@ -115,3 +115,14 @@ ebb_status ebb_optim_clip(ebb_optim *optim, double max_norm, double *norm)
     if (norm) *norm = found;
     return EBB_OK;
 }
+
+ebb_status ebb__optim_clip_later(ebb_optim *optim, double max_norm, double *sum)
+{
+    EBB__TRY(ebb__optim_gradients_ready(optim, "optim_clip"));
+    if (ebb_context_is_dry(optim->ctx)) return EBB_OK;
+    for (int i = 0; i < optim->n; i++) {
+        const ebb_tensor *grad = ebb_grad(optim->params[i].tensor);
+        if (grad) ebb__storage_bump(ebb_tensor_storage(grad));
+    }
+    return ebb__optim_accel_clip(optim, max_norm, sum);
+}

@@ -6,6 +6,7 @@
 #include <ebb/optim.h>
 #include "core/json.h"
 #include "core/threads.h"
+#include "device/accel.h"
 
 enum { EBB__MAX_STATES = 2, EBB__UPDATE_GRAIN = 16 << 10 };
 
@@ -55,6 +56,10 @@ struct ebb_optim {
     struct ebb__optim_lists *lists;                 /* accel.c: for the plugin; NULL: the cpu, or dry */
 };
 
+/* As ebb_optim_clip() on an accelerator, but nothing waits: the norm's square is in *sum, pinned memory, when the
+ * device has done it.  `sum` is not read where the context is dry. */
+EBB_NODISCARD ebb_status ebb__optim_clip_later(ebb_optim *optim, double max_norm, double *sum);
+
 /* 1 - lr * weight_decay, or 1: what the step leaves of the parameter's weights. */
 double ebb__optim_keep(const ebb_optim *optim, const ebb__param *param);
 
@@ -74,6 +79,10 @@ void ebb__optim_accel_close(ebb_optim *optim);
 EBB_NODISCARD ebb_status ebb__optim_accel_update(const ebb_optim *optim, const ebb__param *params, int n);
 EBB_NODISCARD ebb_status ebb__optim_accel_sum_squares(const ebb_optim *optim, double *sum);
 EBB_NODISCARD ebb_status ebb__optim_accel_scale(const ebb_optim *optim, double factor);
+/* Both in one, without waiting; `sum`, pinned, gets the sum of squares. */
+EBB_NODISCARD ebb_status ebb__optim_accel_clip(const ebb_optim *optim, double max_norm, double *sum);
+/* Of the step that was begun last, for the launch of a graph that has it. */
+void ebb__optim_accel_numbers(const ebb_optim *optim, ebb__accel_numbers *out);
 /* clip.c: two parameters may hold one gradient; it is scaled with the first of them. */
 bool ebb__optim_is_scaled_before(const ebb_optim *optim, int index);
 

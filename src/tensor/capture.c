@@ -1,5 +1,5 @@
 /* tensor/capture.c: graphs: what the device captures, and the memory that it works in. */
-#include <ebb/capture.h>
+#include "tensor/capture.h"
 
 #include "core/mem.h"
 #include "core/site.h"
@@ -15,13 +15,20 @@ struct ebb_graph {
 static const ebb__accel *table_of(const ebb_context *ctx) { return ctx->device.accel->table; }
 static void *self_of(const ebb_context *ctx) { return ctx->device.accel->self; }
 
-ebb_status ebb_capture_begin(ebb_context *ctx)
+ebb_status ebb__capture_possible(const ebb_context *ctx, const char *what)
 {
     const ebb__accelerator *accel = ctx->device.accel;
-    if (!accel || (accel->table && !accel->table->capture_begin))
-        return ebb_fail(EBB_EUNSUPPORTED, "capture: device %s has no graphs", ctx->device.name);
+    if (accel && (!accel->table || accel->table->capture_begin)) return EBB_OK;
+    return ebb_fail(EBB_EUNSUPPORTED, "%s: device %s has no graphs; accelerators have, such as cuda", what,
+                    ctx->device.name);
+}
+
+static ebb_status begin(ebb_context *ctx, bool varies)
+{
+    const ebb__accelerator *accel = ctx->device.accel;
+    EBB__TRY(ebb__capture_possible(ctx, "capture"));
     EBB__TRY(ebb__pool_capture_begin(ctx->pool, &ctx->capture));
-    ebb_status st = accel->table ? accel->table->capture_begin(accel->self) : EBB_OK;
+    ebb_status st = accel->table ? accel->table->capture_begin(accel->self, varies) : EBB_OK;
     if (st != EBB_OK) {
         ebb__pool_capture_end(ctx->pool);
         ebb__pool_capture_release(ctx->pool, ctx->capture);
@@ -30,6 +37,9 @@ ebb_status ebb_capture_begin(ebb_context *ctx)
     ctx->device.capturing = true;
     return EBB_OK;
 }
+
+ebb_status ebb_capture_begin(ebb_context *ctx) { return begin(ctx, false); }
+ebb_status ebb__capture_begin_varying(ebb_context *ctx) { return begin(ctx, true); }
 
 /* What the device has captured; both NULL and OK on a dry one. */
 static ebb_status end_on_device(ebb__accel_graph **out, const ebb_context *ctx)
@@ -62,12 +72,14 @@ ebb_status ebb_capture_end(ebb_graph **out, ebb_context *ctx)
     return EBB_OK;
 }
 
-ebb_status ebb_graph_launch(ebb_graph *graph)
+ebb_status ebb__graph_launch_with(ebb_graph *graph, const ebb__accel_numbers *numbers)
 {
     const ebb_context *ctx = graph->ctx;
     EBB__TRY(ebb__device_not_capturing(&ctx->device, "graph_launch"));
-    return graph->graph ? table_of(ctx)->graph_launch(self_of(ctx), graph->graph) : EBB_OK;
+    return graph->graph ? table_of(ctx)->graph_launch(self_of(ctx), graph->graph, numbers) : EBB_OK;
 }
+
+ebb_status ebb_graph_launch(ebb_graph *graph) { return ebb__graph_launch_with(graph, NULL); }
 
 void ebb_graph_free(ebb_graph *graph)
 {

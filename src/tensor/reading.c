@@ -37,6 +37,7 @@ static ebb_status read_cells(ebb__reading *r)
 
 ebb_status ebb__reading_add(ebb__reading *r, const ebb_tensor *t)
 {
+    if (r->ctx->device.dry && t->elems == 1) return EBB_OK;
     if (!r->cells || t->elems != 1) { /* and the error where it is not one value */
         double value = 0;
         EBB__TRY(ebb_item(t, &value));
@@ -49,6 +50,21 @@ ebb_status ebb__reading_add(ebb__reading *r, const ebb_tensor *t)
                                 ebb_dtype_bytes(t->dtype), EBB__FROM_DEVICE));
     r->dtypes[r->n++] = t->dtype;
     return EBB_OK;
+}
+
+ebb_status ebb__reading_cell(ebb__reading *r, double **out)
+{
+    *out = NULL;
+    if (!r->cells) return EBB_OK;
+    if (r->n == EBB__READING_CELLS) return ebb_fail(EBB_EUNSUPPORTED, "reading: no cell is free");
+    *out = (double *)(void *)(r->cells + r->n * CELL_BYTES);
+    r->dtypes[r->n++] = EBB_F64;
+    return EBB_OK;
+}
+
+void ebb__reading_again(ebb__reading *r, int n)
+{
+    if (r->cells) r->n = n;
 }
 
 ebb_status ebb__reading_take(ebb__reading *r, double *sum)

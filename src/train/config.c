@@ -53,6 +53,7 @@ const ebb__field ebb__train_fields[] = {
     TRAIN("eval_every", eval_every, INT(0, MAX_COUNT)),
     TRAIN("save_every", save_every, INT(0, MAX_COUNT)),
     TRAIN("fuse_optimizer", fuse_optimizer, BOOL),
+    TRAIN("capture", capture, BOOL),
     TRAIN("loss_chunks", loss_chunks, INT(1, 65536)),
 };
 const int ebb__n_train_fields = sizeof(ebb__train_fields) / sizeof(ebb__train_fields[0]);

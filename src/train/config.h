@@ -13,7 +13,7 @@ typedef struct ebb__train_keys {
     const cJSON *optimizer, *schedule, *clip_json, *loss_scale;
     double clip_norm;               /* 0: off */
     int64_t eval_every, save_every; /* in steps; 0: only at the end */
-    bool fuse_optimizer;
+    bool fuse_optimizer, capture;
     int64_t loss_chunks;
 } ebb__train_keys;
 

@@ -9,7 +9,8 @@
 
 uint64_t ebb__run_fingerprint(const ebb__run *run)
 {
-    return ebb__pool_fingerprint(ebb__context_pool(run->ctx)) ^ ebb__host_fingerprint(run->ctx) * 0x9E3779B97F4A7C15u;
+    return ebb__pool_fingerprint(ebb__context_pool(run->ctx)) ^ ebb__host_fingerprint(run->ctx) * 0x9E3779B97F4A7C15u ^
+           ebb__captured_state(run) * 0xD1B54A32D192ED03u;
 }
 
 void ebb__mark_unit(ebb__run *run, const char *kind)

@@ -1,101 +1,19 @@
-/* The training loop; real and dry runs are the same code. */
+/* The training loop; real and dry runs are the same code.  What a step does is in step.c. */
 #include <math.h>
 #include <stdio.h>
 
 #include "tensor/host_view.h"
 #include "train/run.h"
 
-/* What a step tells about itself. */
-typedef struct step_report {
-    double loss, lr, grad_norm, ms, loss_scale; /* loss_scale: that it ran with; 0: none */
-    bool skipped;
-} step_report;
+/* ---- a step, and what results are made of -------------------------------------------------- */
 
-/* Calls the observer, where there is one that wants to hear of `event`. */
-#define TELL(run, event, ...)                                                                      \
-    ((run)->options->observer && (run)->options->observer->event                                   \
-         ? (run)->options->observer->event((run)->options->observer->user, (run)->ctx,             \
-                                           ##__VA_ARGS__)                                          \
-         : EBB_OK)
-
-/* ---- one optimizer step ------------------------------------------------------------------- */
-
-/* Forward and backward of the group's micro-batch number `index`; asks for its part of the group's loss. */
-static ebb_status micro_step(ebb__run *run, const ebb__group *group, int64_t index, step_report *report,
-                             int64_t *n_targets)
-{
-    EBB_LOCAL(loss);
-    ebb_tensor *inputs = NULL, *targets = NULL;
-    int64_t items = 0, counted = 0, per_item = run->info.tokens ? run->info.width : 1;
-    double normalizer = group->n > 1 ? (double)(group->items * per_item) : 0;
-    EBB_TRY(ebb_loader_next(run->train, &inputs, &targets, &items, &counted));
-    EBB_TRY(ebb__run_loss(&loss, run, inputs, targets, normalizer));
-    ebb_loader_release(run->train);
-    EBB_TRY(TELL(run, on_backward));
-    bool fused = run->config->train.fuse_optimizer && index == group->n - 1;
-    EBB_TRY(fused ? ebb__fused_backward(run, loss, report->lr) : ebb__run_backward(run, loss));
-    EBB_TRY(ebb__reading_add(&run->losses, loss));
-    *n_targets += counted;
-    return EBB_OK;
-}
-
-/* The loss of a group is the sum over its targets divided by their number, so that it equals the
- * loss of one large batch whatever the micro-batches' sizes.  With one micro-batch cross-entropy
- * counts for itself. */
-static ebb_status group_backward(ebb__run *run, const ebb__group *group, step_report *report)
-{
-    int64_t expected = group->items * (run->info.tokens ? run->info.width : 1), counted = 0;
-    for (int64_t i = 0; i < group->n; i++)
-        EBB_TRY(micro_step(run, group, i, report, &counted));
-    if (group->n > 1 && counted != expected)
-        return ebb_fail(EBB_EUNSUPPORTED,
-                        "train.accumulate: %lld of a group's %lld targets are ignored; "
-                        "data with ignored targets takes accumulate 1 for now",
-                        (long long)(expected - counted), (long long)expected);
-    return EBB_OK;
-}
-
-static ebb_status update(ebb__run *run, int64_t step, step_report *report)
-{
-    double max_norm = run->config->train.clip_norm;
-    ebb__phase_set(run->ctx, EBB__PHASE_OPTIMIZER);
-    EBB_TRY(ebb__run_unscale(run, step, &report->skipped));
-    if (max_norm > 0 && !report->skipped) EBB_TRY(ebb_optim_clip(run->optim, max_norm, &report->grad_norm));
-    double start = ebb__now_ms();
-    if (run->hash) EBB_TRY(ebb__gradient_hash_step(run->hash));
-    run->hash_ms += ebb__now_ms() - start;
-    if (run->config->train.fuse_optimizer)
-        EBB_TRY(ebb__fused_finish(run));
-    else if (!report->skipped)
-        EBB_TRY(ebb_optim_step(run->optim, report->lr));
-    ebb_optim_drop_grads(run->optim);
-    return EBB_OK;
-}
-
-static ebb_status run_group(ebb__run *run, int64_t step, const ebb__group *group,
-                            step_report *report)
-{
-    double start = ebb__now_ms();
-    *report = (step_report){ .lr = ebb_schedule_lr(&run->schedule, step), .grad_norm = NAN,
-                             .loss_scale = run->loss_scale.scale };
-    run->hash_ms = 0;
-    ebb__phase_set(run->ctx, EBB__PHASE_FORWARD);
-    EBB_TRY(group_backward(run, group, report));
-    EBB_TRY(update(run, step, report));
-    EBB_TRY(ebb__reading_take(&run->losses, &report->loss)); /* where an accelerator is waited for */
-    ebb__phase_set(run->ctx, EBB__PHASE_FORWARD);
-    report->ms = ebb__now_ms() - start - run->hash_ms;
-    return EBB_OK;
-}
-
-/* As above, and what results are made of. */
 static ebb_status measured_group(ebb__run *run, int64_t step, const ebb__group *group,
-                                 step_report *report)
+                                 ebb__step_report *report)
 {
     ebb_recompute_stats before, after;
     ebb_recompute_stats_get(run->ctx, &before);
     double flops = ebb_flops(run->ctx), ns = run->meter_ns ? *run->meter_ns : 0;
-    EBB_TRY(run_group(run, step, group, report));
+    EBB_TRY(ebb__run_group(run, step, group, report));
     ebb_recompute_stats_get(run->ctx, &after);
     if (step == run->first_step) {
         run->step_flops = ebb_flops(run->ctx) - flops;
@@ -114,7 +32,7 @@ static ebb_status measured_group(ebb__run *run, int64_t step, const ebb__group *
 
 /* ---- what is told ------------------------------------------------------------------------- */
 
-static ebb_status write_metrics(ebb__run *run, int64_t step, const step_report *r)
+static ebb_status write_metrics(ebb__run *run, int64_t step, const ebb__step_report *r)
 {
     if (!run->folder) return EBB_OK;
     ebb_memory_stats memory;
@@ -136,7 +54,7 @@ static ebb_status write_metrics(ebb__run *run, int64_t step, const step_report *
     return ebb__run_folder_metrics(run->folder, line, n);
 }
 
-static void tell_progress(ebb__run *run, int64_t step, const step_report *r,
+static void tell_progress(ebb__run *run, int64_t step, const ebb__step_report *r,
                           const ebb__group *group, double started_ms)
 {
     if (!run->options->on_progress) return;
@@ -257,8 +175,8 @@ static ebb_status run_step(ebb__run *run, int64_t step, double started_ms)
 {
     const ebb__train_keys *t = &run->config->train;
     ebb__group group = ebb__group_at(step, run->info.n_train, t->batch, t->accumulate);
-    step_report report;
-    EBB_TRY(TELL(run, on_step_begin, step + 1));
+    ebb__step_report report;
+    EBB_TRY(EBB__TELL(run, on_step_begin, step + 1));
     uint64_t before = run->cut_short ? ebb__run_fingerprint(run) : 0;
     ebb__mark_unit(run, group.epoch_end ? "last_group" : "group");
     EBB_TRY(measured_group(run, step, &group, &report));
@@ -266,7 +184,7 @@ static ebb_status run_step(ebb__run *run, int64_t step, double started_ms)
     EBB_TRY(write_metrics(run, step, &report));
     EBB_TRY(check_loss(run, step, report.loss));
     tell_progress(run, step, &report, &group, started_ms);
-    EBB_TRY(TELL(run, on_step_end, step + 1));
+    EBB_TRY(EBB__TELL(run, on_step_end, step + 1));
     return after_step(run, step);
 }
 
@@ -301,7 +219,7 @@ ebb_status ebb__train_steps(ebb__run *run)
         if (step >= run->steps) break;
         EBB_TRY(run_step(run, step, started_ms));
     }
-    return TELL(run, on_end);
+    return EBB__TELL(run, on_end);
 }
 
 ebb_status ebb_train(ebb_train_result *result, const ebb_config *config,

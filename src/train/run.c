@@ -303,6 +303,7 @@ ebb_status ebb__run_open_training(ebb__run *run)
         EBB_TRY(ebb__gradient_hash_new(&run->hash, run->model));
     if (run->config->train.fuse_optimizer) EBB_TRY(ebb__fused_open(run));
     EBB_TRY(ebb__reading_open(&run->losses, run->ctx));
+    if (run->config->train.capture) EBB_TRY(ebb__captured_open(run));
     run->step_ms = ebb__malloc(EBB__STEP_MS_RING * sizeof(*run->step_ms));
     if (!run->step_ms) return EBB_ENOMEM;
     return begin_folder(run);
@@ -312,6 +313,7 @@ void ebb__run_close(ebb__run *run)
 {
     ebb__run_folder_close(run->folder);
     ebb__gradient_hash_free(run->hash);
+    ebb__captured_close(run);
     ebb__reading_close(&run->losses);
     ebb_loader_free(run->train);
     ebb_loader_free(run->eval);

@@ -2,6 +2,8 @@
 #ifndef EBB_TRAIN_RUN_H
 #define EBB_TRAIN_RUN_H
 
+#include <ebb/capture.h>
+
 #include "alloc/pool.h"
 #include "core/sha256.h"
 #include "tensor/reading.h"
@@ -122,6 +124,54 @@ EBB_NODISCARD ebb_status ebb__fused_backward(struct ebb__run *run, ebb_tensor *l
 /* Parameters that the last micro-batch did not reach, but others did. */
 EBB_NODISCARD ebb_status ebb__fused_finish(struct ebb__run *run);
 
+/* ---- one step (step.c) ---------------------------------------------------------------------- */
+
+/* Calls the observer, where there is one that wants to hear of `event`. */
+#define EBB__TELL(run, event, ...)                                                                 \
+    ((run)->options->observer && (run)->options->observer->event                                   \
+         ? (run)->options->observer->event((run)->options->observer->user, (run)->ctx,             \
+                                           ##__VA_ARGS__)                                          \
+         : EBB_OK)
+
+/* What a step tells about itself. */
+typedef struct ebb__step_report {
+    double loss, lr, grad_norm, ms, loss_scale; /* loss_scale: that it ran with; 0: none */
+    bool skipped;
+} ebb__step_report;
+
+EBB_NODISCARD ebb_status ebb__run_group(struct ebb__run *run, int64_t step, const ebb__group *group,
+                                        ebb__step_report *report);
+/* Forward and backward of the group's micro-batch number `index`; asks for its part of the group's loss.
+ * The loss of a group is the sum over its targets divided by their number, so that it equals the loss of one large
+ * batch whatever the micro-batches' sizes.  With one micro-batch cross-entropy counts for itself. */
+EBB_NODISCARD ebb_status ebb__micro_step(struct ebb__run *run, const ebb__group *group, int64_t index,
+                                         ebb_tensor *inputs, ebb_tensor *targets, double lr);
+/* EUNSUPPORTED where a group of several micro-batches has fewer targets than its loss is divided by. */
+EBB_NODISCARD ebb_status ebb__check_targets(const struct ebb__run *run, const ebb__group *group, int64_t n_targets);
+/* Clips and updates, and lets the gradients go. */
+EBB_NODISCARD ebb_status ebb__update_step(struct ebb__run *run, int64_t step, ebb__step_report *report);
+
+/* ---- steps that are launched (captured.c) ----------------------------------------------------- */
+
+typedef struct ebb__captured {
+    ebb_graph *graph;                              /* NULL: not captured yet */
+    struct { ebb_tensor *inputs, *targets; } *batches; /* of each micro-batch: what the graph reads */
+    int n;                                         /* micro-batches */
+    bool warm;                                     /* a step of its shape has run by calls */
+    uint64_t rng_offset, rng_draws;                /* the generator's when it was captured; what a step takes */
+    ebb__reading norm;                             /* of the gradients, squared */
+} ebb__captured;
+
+/* Errors: EUNSUPPORTED (the device has no graphs), EINVAL (what does not go together). */
+EBB_NODISCARD ebb_status ebb__captured_open(struct ebb__run *run);
+void ebb__captured_close(struct ebb__run *run);
+/* Groups of the first one's shape are captured or launched, but for the first of them. */
+bool ebb__captured_fits(const struct ebb__run *run, const ebb__group *group);
+/* Captures where that is not done yet, and launches. */
+EBB_NODISCARD ebb_status ebb__captured_step(struct ebb__run *run, int64_t step, const ebb__group *group, ebb__step_report *report);
+/* Grows when a step will do other work than the one before: part of what a dry run compares. */
+uint64_t ebb__captured_state(const struct ebb__run *run);
+
 /* ---- dry runs cut short ------------------------------------------------------------------- */
 
 /* Kinds of work in a run; one is settled when it ran from a state of the pool and left that state. */
@@ -156,6 +206,7 @@ typedef struct ebb__run {
     ebb__run_folder *folder;  /* NULL: none */
     ebb__gradient_hash *hash; /* NULL: not asked for */
     ebb__reading losses;      /* of the step that runs */
+    ebb__captured captured;   /* all zero without train.capture */
     double hash_ms;           /* of this step: for checking, so not part of its time */
     bool fusing;              /* in a fused backward */
     bool dry, cut_short;      /* cut_short: skip what would repeat (estimate) */

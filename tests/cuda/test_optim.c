@@ -96,7 +96,7 @@ static void check_update(ebb__cuda *cuda, const ebb__optim_kind *kind, const ebb
         tensor *got = make_all(false);
         for (int i = 0; i < N_TENSORS; i++)
             params[i] = (ebb__accel_param){ got[i].at[0], got[i].at[1], states > 0 ? got[i].at[2] : NULL,
-                                            states > 1 ? got[i].at[3] : NULL, got[i].n, got[i].dtype, got[i].keep };
+                                            states > 1 ? got[i].at[3] : NULL, got[i].n, got[i].dtype, got[i].keep, false };
         check_ok(ebb__cuda_update(cuda, step, params, N_TENSORS));
         check_near(got, want, what);
         free_all(got);

@@ -22,12 +22,12 @@ Test(graph, a_captured_run_can_be_launched_again_and_again)
         ebb_arg ab = fake_arg(p, EBB_F32, 2 * N, 0, 0);
         ebb__accel_graph *graph;
         plugin_ok(t->fill(d.self, &ab, 1));
-        plugin_ok(t->capture_begin(d.self));
+        plugin_ok(t->capture_begin(d.self, false));
         plugin_ok(work(&d, p));
         plugin_ok(t->capture_end(d.self, &graph));
         fake_get(&d, got, p + N, sizeof got);
         cr_assert(got[0] == 1, "a capture runs nothing");
-        for (int i = 0; i < 3; i++) plugin_ok(t->graph_launch(d.self, graph));
+        for (int i = 0; i < 3; i++) plugin_ok(t->graph_launch(d.self, graph, NULL));
         fake_get(&d, got, p + N, sizeof got);
         for (int i = 0; i < N; i++) cr_assert(got[i] == 7, "%g", (double)got[i]);
         t->graph_free(d.self, graph);
@@ -44,10 +44,10 @@ Test(graph, products_are_captured_too)
         ebb__cuda_gemm g = { .m = 4, .n = 4, .k = 4, .batch = 1, .alpha = 1, .beta = 1, .a = p, .b = p + 64,
                              .c = p + 128, .lda = 4, .ldb = 4, .ldc = 4, .dtype = EBB_F32 };
         plugin_ok(d.table->fill(d.self, &all, 1));
-        plugin_ok(d.table->capture_begin(d.self));
+        plugin_ok(d.table->capture_begin(d.self, false));
         plugin_ok(ebb__cuda_gemm_run(d.self, &g));
         plugin_ok(d.table->capture_end(d.self, &graph));
-        for (int i = 0; i < 2; i++) plugin_ok(d.table->graph_launch(d.self, graph));
+        for (int i = 0; i < 2; i++) plugin_ok(d.table->graph_launch(d.self, graph, NULL));
         fake_get(&d, &got, p + 128, sizeof got);
         cr_assert(got == 9, "%g", (double)got);
         d.table->graph_free(d.self, graph);
@@ -60,7 +60,7 @@ Test(graph, waiting_in_a_capture_ends_it_with_an_error)
     with_fake(d) {
         float *p = fake_new(&d, 3 * N * sizeof(float));
         ebb__accel_graph *graph = NULL;
-        plugin_ok(d.table->capture_begin(d.self));
+        plugin_ok(d.table->capture_begin(d.self, false));
         plugin_ok(work(&d, p));
         cr_assert(d.table->synchronize(d.self) == EBB_EDEVICE);
         cr_assert(d.table->capture_end(d.self, &graph) == EBB_EDEVICE);
@@ -77,12 +77,12 @@ static ebb_status capture_script(fake_device *d, void *arg)
     (void)arg;
     float *p = d->memory.alloc(d->memory.self, 3 * N * sizeof(float));
     if (!p) return plugin_host()->fail(EBB_ENOMEM, "no memory");
-    ebb_status st = t->capture_begin(d->self);
+    ebb_status st = t->capture_begin(d->self, false);
     if (st == EBB_OK) {
         ebb_status inside = work(d, p), end = t->capture_end(d->self, &graph);
         st = inside != EBB_OK ? inside : end;
     }
-    if (st == EBB_OK) st = t->graph_launch(d->self, graph);
+    if (st == EBB_OK) st = t->graph_launch(d->self, graph, NULL);
     if (st == EBB_OK) st = t->synchronize(d->self);
     t->graph_free(d->self, graph);
     d->memory.free(d->memory.self, p, 3 * N * sizeof(float));

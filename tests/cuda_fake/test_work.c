@@ -96,7 +96,7 @@ Test(work, updates_as_adamw_says)
         }
         ebb__accel_param param = { fake_new_from(&d, p.w, sizeof p.w), fake_new_from(&d, p.g, sizeof p.g),
                                    fake_new_from(&d, p.m, sizeof p.m), fake_new_from(&d, p.v, sizeof p.v), N, EBB_F64,
-                                   0.999 };
+                                   0.999, true };
         plugin_ok(d.table->update(d.self, &step, &param, 1));
         adamw(&p, &step, 0.999);
         fake_get(&d, got, param.w, sizeof got);
@@ -181,7 +181,7 @@ static ebb_status all_work(fake_device *d, void *arg)
     if (!p) return plugin_host()->fail(EBB_ENOMEM, "no memory");
     ebb_arg a = fake_arg(p, EBB_F32, 16, 0, 0), b = fake_arg(p + 16, EBB_F32, 16, 0, 0);
     ebb__accel_step step = { .kind = EBB__ACCEL_SGD, .lr = 0.1 };
-    ebb__accel_param param = { p, p + 16, NULL, NULL, 16, EBB_F32, 1 };
+    ebb__accel_param param = { p, p + 16, NULL, NULL, 16, EBB_F32, 1, false };
     ebb_status st = t->fill(d->self, &a, 1);
     if (st == EBB_OK) st = t->arg_copy(d->self, &b, &a);
     if (st == EBB_OK) st = t->arg_add(d->self, &b, &a);

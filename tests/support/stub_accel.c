@@ -1,6 +1,7 @@
 /* support/stub_accel.c: the table of functions, and what each puts into a stream. */
 #include "support/stub_accel.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,12 +36,14 @@ static void *copy_of(const void *from, size_t bytes)
 typedef struct kernel {
     ebb_call call;
     int pass;
+    bool varies; /* its offset is ahead of the call's, by what the launch says */
 } kernel;
 
 static void run_kernel(void *arg)
 {
     kernel *k = arg;
     ebb_call *c = &k->call;
+    if (k->varies) c->rng_offset += stub_numbers().rng_ahead;
     const ebb_kernel *cpu = &c->op->cpu;
     size_t bytes = cpu->workspace ? cpu->workspace(c, k->pass, ebb_context_threads(c->ctx)) : 0;
     c->workspace = bytes ? malloc(bytes) : NULL;
@@ -55,7 +58,7 @@ static void run_kernel(void *arg)
 
 static ebb_status put_kernel(const ebb_call *call, int pass)
 {
-    kernel k = { *call, pass };
+    kernel k = { *call, pass, stub_is_varying() };
     counts.kernels++;
     stub_put(NULL, run_kernel, copy_of(&k, sizeof k), sizeof k);
     return EBB_OK;
@@ -117,13 +120,23 @@ typedef struct update_job {
     ebb__step step;
     ebb__update_fn *update;
     ebb__accel_param param;
+    bool varies;
 } update_job;
+
+static ebb__step step_of(const ebb__accel_step *s, double keep)
+{
+    return (ebb__step){ .lr = s->lr, .keep = keep, .beta1 = s->beta1, .beta2 = s->beta2, .eps = s->eps,
+                        .correction1 = s->correction1, .root_correction2 = s->root_correction2,
+                        .momentum = s->momentum, .nesterov = s->nesterov };
+}
 
 static void run_update(void *arg)
 {
     const update_job *job = arg;
     const ebb__accel_param *p = &job->param;
-    job->update(&job->step, p->w, p->g, p->s0, p->s1, p->n);
+    ebb__accel_numbers given = stub_numbers();
+    ebb__step step = job->varies ? step_of(&given.step, p->decays ? given.keep : 1) : job->step;
+    job->update(&step, p->w, p->g, p->s0, p->s1, p->n);
 }
 
 static ebb_status update(void *self, const ebb__accel_step *s, const ebb__accel_param *params, int n)
@@ -132,11 +145,10 @@ static ebb_status update(void *self, const ebb__accel_step *s, const ebb__accel_
     const ebb__optim_kind *kind = s->kind == EBB__ACCEL_SGD ? &ebb__optim_sgd : &ebb__optim_adamw;
     for (int i = 0; i < n; i++) {
         update_job job = {
-            .step = { .lr = s->lr, .keep = params[i].keep, .beta1 = s->beta1, .beta2 = s->beta2, .eps = s->eps,
-                      .correction1 = s->correction1, .root_correction2 = s->root_correction2,
-                      .momentum = s->momentum, .nesterov = s->nesterov },
+            .step = step_of(s, params[i].keep),
             .update = params[i].dtype == EBB_F32 ? kind->update_f32 : kind->update_f64,
             .param = params[i],
+            .varies = stub_is_varying(),
         };
         stub_put(NULL, run_update, copy_of(&job, sizeof job), sizeof job);
     }
@@ -179,6 +191,38 @@ static ebb_status scale(void *self, const ebb_arg *args, int n, double factor)
         scale_job job = { args[i], factor };
         stub_put(NULL, run_scale, copy_of(&job, sizeof job), sizeof job);
     }
+    return EBB_OK;
+}
+
+typedef struct clip_job {
+    double max_norm, *sum; /* sum: pinned */
+    int n, n_scaled;
+    ebb_arg args[];        /* n, then n_scaled */
+} clip_job;
+
+static void run_clip(void *arg)
+{
+    const clip_job *job = arg;
+    double partial[SUM_THREADS], sum = 0;
+    for (int i = 0; i < job->n; i++) ebb__host_sum_squares(&sum, sum_threads, &job->args[i], partial);
+    *job->sum = sum;
+    double factor = job->max_norm / (sqrt(sum) + 1e-6);
+    for (int i = 0; i < job->n_scaled && !(factor >= 1); i++)
+        ebb__host_scale(sum_threads, &job->args[job->n + i], factor);
+}
+
+static ebb_status clip(void *self, const ebb_arg *args, int n, const ebb_arg *scaled, int n_scaled, double max_norm,
+                       double *sum)
+{
+    (void)self;
+    cr_assert(stub_memory_is_pinned(sum), "stub: clip writes to pinned memory");
+    size_t bytes = sizeof(clip_job) + (size_t)(n + n_scaled) * sizeof *args;
+    clip_job *job = malloc(bytes);
+    cr_assert(job != NULL, "stub: no memory");
+    *job = (clip_job){ max_norm, sum, n, n_scaled };
+    memcpy(job->args, args, (size_t)n * sizeof *args);
+    memcpy(job->args + n, scaled, (size_t)n_scaled * sizeof *args);
+    stub_put(NULL, run_clip, job, bytes);
     return EBB_OK;
 }
 
@@ -324,6 +368,7 @@ static ebb__accel table = {
     .is_done = stub_is_done, .wait = stub_wait, .stream_wait = stub_stream_wait, .host_call = host_call,
     .copy = copy, .synchronize = synchronize,
     .fill = fill, .arg_copy = arg_copy, .arg_add = arg_add, .update = update, .sum_squares = sum_squares, .scale = scale,
+    .clip = clip,
     .ops = ops,
     .capture_begin = stub_capture_begin, .capture_end = stub_capture_end, .graph_launch = stub_graph_launch,
     .graph_free = stub_graph_free,

@@ -35,6 +35,8 @@ static ebb__accel_stream streams[MAX_STREAMS]; /* [0]: the compute stream */
 static uint64_t state;
 static bool eager, running;
 static ebb__accel_graph *capture;
+static bool varying;
+static ebb__accel_numbers given;
 static uint64_t breaches;
 static int graphs;
 
@@ -245,9 +247,10 @@ ebb_status stub_stream_wait(void *self, ebb__accel_stream *stream, ebb__accel_st
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 
-ebb_status stub_capture_begin(void *self)
+ebb_status stub_capture_begin(void *self, bool varies)
 {
     (void)self;
+    varying = varies;
     cr_assert(!capture, "stub: a capture runs already");
     capture = calloc(1, sizeof *capture);
     cr_assert(capture != NULL);
@@ -261,16 +264,25 @@ ebb_status stub_capture_end(void *self, ebb__accel_graph **out)
     ebb__accel_graph *graph = capture;
     cr_assert(graph != NULL, "stub: no capture runs");
     capture = NULL;
+    varying = false;
     *out = graph;
     if (breaches == 0) return EBB_OK;
     stub_graph_free(self, graph);
     return ebb_fail(EBB_EDEVICE, "stub: the capture was spoilt");
 }
 
-ebb_status stub_graph_launch(void *self, ebb__accel_graph *graph)
+static void set_numbers(void *arg) { given = *(const ebb__accel_numbers *)arg; }
+
+ebb_status stub_graph_launch(void *self, ebb__accel_graph *graph, const ebb__accel_numbers *numbers)
 {
     (void)self;
     enter();
+    if (numbers) {
+        ebb__accel_numbers *copy = malloc(sizeof *copy);
+        cr_assert(copy != NULL, "stub: no memory");
+        *copy = *numbers;
+        append(&streams[0], new_task(set_numbers, copy, sizeof *copy));
+    }
     for (const task *t = graph->first; t; t = t->next) {
         void *arg = malloc(t->bytes ? t->bytes : 1);
         cr_assert(arg != NULL, "stub: no memory");
@@ -292,7 +304,8 @@ void stub_graph_free(void *self, ebb__accel_graph *graph)
     graphs--;
 }
 
-bool stub_is_capturing(void) { return capture != NULL; }
+bool stub_is_varying(void) { return varying; }
+ebb__accel_numbers stub_numbers(void) { return given; }
 
 void stub_capture_breach(void)
 {

@@ -20,11 +20,12 @@ bool stub_is_done(void *self, ebb__accel_stream *stream, uint64_t ticket);
 ebb_status stub_wait(void *self, ebb__accel_stream *stream, uint64_t ticket);
 ebb_status stub_stream_wait(void *self, ebb__accel_stream *stream, ebb__accel_stream *other, uint64_t ticket);
 
-ebb_status stub_capture_begin(void *self);
+ebb_status stub_capture_begin(void *self, bool varies);
 ebb_status stub_capture_end(void *self, ebb__accel_graph **out);
-ebb_status stub_graph_launch(void *self, ebb__accel_graph *graph);
+ebb_status stub_graph_launch(void *self, ebb__accel_graph *graph, const ebb__accel_numbers *numbers);
 void stub_graph_free(void *self, ebb__accel_graph *graph);
-bool stub_is_capturing(void);
+bool stub_is_varying(void);               /* a capture runs whose launches bring numbers */
+ebb__accel_numbers stub_numbers(void);    /* of the launch whose work runs now */
 void stub_capture_breach(void);     /* what happens would spoil a capture, where one runs */
 uint64_t stub_capture_breaches(void);
 int stub_graphs_alive(void);

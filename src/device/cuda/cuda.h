@@ -12,7 +12,8 @@ extern "C" {
 #endif
 
 enum {
-    EBB__CUDA_ERROR_BYTES = 256,            /* the word that kernels report bad data in, alone on its lines */
+    EBB__CUDA_GIVEN_AT = 64,                /* of the next: a launch's numbers; optim.cu has their type */
+    EBB__CUDA_ERROR_BYTES = 256,            /* the word that kernels report bad data in, and those numbers */
     EBB__CUDA_PARTIALS = 1024,              /* f64 partial sums of one reduction */
     EBB__CUDA_REDUCE_BYTES = EBB__CUDA_PARTIALS * 8
     /* then the gemm workspace: facts.lent_bytes is the sum of the three */
@@ -29,6 +30,8 @@ typedef struct ebb__cuda {
     int processors;             /* multiprocessors, for grid sizes */
     int compute;                /* 80, 90 */
     unsigned *error;            /* lent; device memory: 0, or 1 + index in the op table << 8 | what */
+    void *given;                /* lent: numbers of the graph that is launched; the first word: rng_ahead */
+    bool varies;                /* what is captured reads them */
     double *partials;           /* lent; EBB__CUDA_PARTIALS */
     void *gemm_workspace;       /* lent */
     size_t gemm_workspace_bytes;
@@ -71,6 +74,10 @@ ebb_status ebb__cuda_update(ebb__cuda *cuda, const ebb__accel_step *step, const 
 /* Leaves the sum in cuda->partials[0] on the device. */
 ebb_status ebb__cuda_sum_squares(ebb__cuda *cuda, const ebb_arg *args, int n);
 ebb_status ebb__cuda_scale(ebb__cuda *cuda, const ebb_arg *args, int n, double factor);
+/* By what cuda->partials[0] says; max_norm > 0. */
+ebb_status ebb__cuda_scale_to(ebb__cuda *cuda, const ebb_arg *args, int n, double max_norm);
+/* Sets what launches after it read. */
+ebb_status ebb__cuda_give(ebb__cuda *cuda, const ebb__accel_numbers *numbers);
 
 /* ---- ops: one row of ops.def, one pair of functions in src/ops/cuda/ ----
  * EBB_CUDA_OP(id) declares ebb_cuda_<id>, defined with its file's kernels by

@@ -7,10 +7,11 @@ struct ebb__accel_graph {
 };
 
 /* Relaxed: the pool may ask the driver for memory while a step is captured. */
-ebb_status ebb__cuda_capture_begin(void *self)
+ebb_status ebb__cuda_capture_begin(void *self, bool varies)
 {
     EBB__CUDA_ENTER(device, self);
     EBB__CUDA_TRY(&device->shared, cudaStreamBeginCapture(device->shared.stream, cudaStreamCaptureModeRelaxed));
+    device->shared.varies = varies;
     return EBB_OK;
 }
 
@@ -31,6 +32,7 @@ ebb_status ebb__cuda_capture_end(void *self, ebb__accel_graph **out)
 {
     EBB__CUDA_ENTER(device, self);
     cudaGraph_t captured = NULL;
+    device->shared.varies = false;
     cudaError_t error = cudaStreamEndCapture(device->shared.stream, &captured);
     if (error != cudaSuccess || !captured) {
         return ebb__cuda_fail(&device->shared, error != cudaSuccess ? error : cudaErrorStreamCaptureInvalidated,
@@ -41,9 +43,11 @@ ebb_status ebb__cuda_capture_end(void *self, ebb__accel_graph **out)
     return st;
 }
 
-ebb_status ebb__cuda_graph_launch(void *self, ebb__accel_graph *graph)
+ebb_status ebb__cuda_graph_launch(void *self, ebb__accel_graph *graph, const ebb__accel_numbers *numbers)
 {
     EBB__CUDA_ENTER(device, self);
+    ebb_status st = numbers ? ebb__cuda_give(&device->shared, numbers) : EBB_OK;
+    if (st != EBB_OK) return st;
     EBB__CUDA_TRY(&device->shared, cudaGraphLaunch(graph->exec, device->shared.stream));
     return EBB_OK;
 }

@@ -150,6 +150,7 @@ ebb_status ebb__cuda_lend(void *self, void *memory)
     ebb__cuda *cuda = &device->shared;
     char *at = memory;
     cuda->error = memory;
+    cuda->given = memory ? at + EBB__CUDA_GIVEN_AT : NULL;
     cuda->partials = memory ? (double *)(void *)(at + EBB__CUDA_ERROR_BYTES) : NULL;
     cuda->gemm_workspace = memory ? at + EBB__CUDA_ERROR_BYTES + EBB__CUDA_REDUCE_BYTES : NULL;
     cuda->gemm_workspace_bytes = memory ? ebb__cuda_gemm_workspace_bytes(cuda) : 0;

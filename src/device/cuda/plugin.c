@@ -75,6 +75,7 @@ static const ebb__accel table = {
     .update = ebb__cuda_table_update,
     .sum_squares = ebb__cuda_table_sum_squares,
     .scale = ebb__cuda_table_scale,
+    .clip = ebb__cuda_table_clip,
     .ops = ops,
     .n_ops = N_OPS,
     .capture_begin = ebb__cuda_capture_begin,

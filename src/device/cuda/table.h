@@ -86,11 +86,13 @@ ebb_status ebb__cuda_table_add(void *self, const ebb_arg *to, const ebb_arg *fro
 ebb_status ebb__cuda_table_update(void *self, const ebb__accel_step *step, const ebb__accel_param *params, int n);
 ebb_status ebb__cuda_table_sum_squares(void *self, const ebb_arg *args, int n, double *sum);
 ebb_status ebb__cuda_table_scale(void *self, const ebb_arg *args, int n, double factor);
+ebb_status ebb__cuda_table_clip(void *self, const ebb_arg *args, int n, const ebb_arg *scaled, int n_scaled,
+                                double max_norm, double *sum);
 
 /* graph.c */
-ebb_status ebb__cuda_capture_begin(void *self);
+ebb_status ebb__cuda_capture_begin(void *self, bool varies);
 ebb_status ebb__cuda_capture_end(void *self, ebb__accel_graph **out);
-ebb_status ebb__cuda_graph_launch(void *self, ebb__accel_graph *graph);
+ebb_status ebb__cuda_graph_launch(void *self, ebb__accel_graph *graph, const ebb__accel_numbers *numbers);
 void ebb__cuda_graph_free(void *self, ebb__accel_graph *graph);
 
 /* gemm.c */

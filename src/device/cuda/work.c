@@ -89,3 +89,14 @@ ebb_status ebb__cuda_table_scale(void *self, const ebb_arg *args, int n, double 
     EBB__CUDA_ENTER(device, self);
     return ebb__cuda_scale(&device->shared, args, n, factor);
 }
+
+ebb_status ebb__cuda_table_clip(void *self, const ebb_arg *args, int n, const ebb_arg *scaled, int n_scaled,
+                                double max_norm, double *sum)
+{
+    EBB__CUDA_ENTER(device, self);
+    ebb__cuda *cuda = &device->shared;
+    ebb_status st = ebb__cuda_sum_squares(cuda, args, n);
+    if (st != EBB_OK) return st;
+    EBB__CUDA_TRY(cuda, cudaMemcpyAsync(sum, cuda->partials, sizeof *sum, cudaMemcpyDeviceToHost, cuda->stream));
+    return ebb__cuda_scale_to(cuda, scaled, n_scaled, max_norm);
+}

@@ -40,13 +40,14 @@ template <class T> struct alignas(WORDS * sizeof(T) < 16 ? WORDS * sizeof(T) : 1
     T at[WORDS];
 };
 
-/* A dropped NaN is 0 too; y may be x.  WIDE: both lie where four elements can be moved at once. */
+/* A dropped NaN is 0 too; y may be x.  ahead: NULL, or what a launched graph adds to the offset.  WIDE: both lie where four elements can be moved at once. */
 template <class T, bool WIDE>
 EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
 drop(T *y, const T *x, uint64_t seed, uint64_t offset, uint32_t threshold, bool drop_all, ebb__real<T> scale,
-     int64_t elems, bool accumulate)
+     int64_t elems, bool accumulate, const uint64_t *ahead)
 {
     typedef ebb__real<T> R;
+    if (ahead) offset += *ahead;
     EBB_GRID_STRIDE(i, (elems + WORDS - 1) / WORDS) {
         uint4 block = philox(seed, offset + (uint64_t)i);
         bool out[WORDS] = { block.x < threshold, block.y < threshold, block.z < threshold, block.w < threshold };
@@ -71,6 +72,7 @@ drop(T *y, const T *x, uint64_t seed, uint64_t offset, uint32_t threshold, bool 
 static ebb_status run(ebb__cuda *cuda, const ebb_call *call, const void *x, void *y, bool accumulate)
 {
     dropping d = dropping_of(call);
+    const uint64_t *ahead = cuda->varies ? (const uint64_t *)cuda->given : NULL;
     EBB_FLOATS(cuda, call->in[0].dtype, T, {
         typedef ebb__real<T> R;
         R scale = (R)d.scale;
@@ -78,10 +80,10 @@ static ebb_status run(ebb__cuda *cuda, const ebb_call *call, const void *x, void
         bool wide = (uintptr_t)x % alignof(four<T>) == 0 && (uintptr_t)y % alignof(four<T>) == 0;
         if (wide)
             EBB_LAUNCH(cuda, (drop<T, true>), grid, EBB__CUDA_THREADS, 0, (T *)y, (const T *)x, d.seed, d.offset,
-                       d.threshold, d.drop_all, scale, d.elems, accumulate);
+                       d.threshold, d.drop_all, scale, d.elems, accumulate, ahead);
         else
             EBB_LAUNCH(cuda, (drop<T, false>), grid, EBB__CUDA_THREADS, 0, (T *)y, (const T *)x, d.seed, d.offset,
-                       d.threshold, d.drop_all, scale, d.elems, accumulate);
+                       d.threshold, d.drop_all, scale, d.elems, accumulate, ahead);
     });
     return EBB_OK;
 }

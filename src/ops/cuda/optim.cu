@@ -40,7 +40,8 @@ typedef struct parameter {
     const void *g;
     void *s0, *s1;
     int64_t n;
-    bool wide; /* all four aligned to 16 bytes */
+    bool wide;   /* all four aligned to 16 bytes */
+    bool decays;
 } parameter;
 
 typedef struct parameters {
@@ -71,6 +72,38 @@ static numbers<R> numbers_of(const ebb__accel_step *step)
     x.eps = (R)step->eps;
     x.root_scale = (R)(1 / step->root_correction2);
     return x;
+}
+
+/* What the steps of a captured graph read in place of arguments, as ebb__cuda_give() writes it to cuda->given. */
+typedef struct given {
+    uint64_t rng_ahead; /* first: op_dropout.cu reads it */
+    numbers<double> f64;
+    double keep_f64;
+    numbers<float> f32;
+    float keep_f32;
+} given;
+static_assert(sizeof(given) <= EBB__CUDA_ERROR_BYTES - EBB__CUDA_GIVEN_AT, "its place in the lent memory");
+
+EBB_DEVICE const numbers<float> &numbers_in(const given *g, float) { return g->f32; }
+EBB_DEVICE const numbers<double> &numbers_in(const given *g, double) { return g->f64; }
+EBB_DEVICE float keep_in(const given *g, float) { return g->keep_f32; }
+EBB_DEVICE double keep_in(const given *g, double) { return g->keep_f64; }
+
+EBB_KERNEL void give_f64(given *to, given value)
+{
+    if (threadIdx.x == 0) *to = value;
+}
+
+ebb_status ebb__cuda_give(ebb__cuda *cuda, const ebb__accel_numbers *numbers)
+{
+    given value = {};
+    value.rng_ahead = numbers->rng_ahead;
+    value.f64 = numbers_of<double>(&numbers->step);
+    value.f32 = numbers_of<float>(&numbers->step);
+    value.keep_f64 = numbers->keep;
+    value.keep_f32 = (float)numbers->keep;
+    EBB_LAUNCH(cuda, give_f64, 1, 1, 0, (given *)cuda->given, value);
+    return EBB_OK;
 }
 
 EBB_DEVICE float root(float x) { return sqrtf(x); }
@@ -127,7 +160,7 @@ EBB_DEVICE void step_elements(const parameter &p, int64_t at, R keep, const numb
     if (Rule::states > 1) *reinterpret_cast<pack *>((R *)p.s1 + at) = v;
 }
 
-/* keeps: of each parameter, in its own type. */
+/* keeps: of each parameter, in its own type.  from: NULL, or where the numbers are in place of `keep` and `passed`. */
 template <class R>
 struct keeps {
     R at[BATCH];
@@ -135,19 +168,21 @@ struct keeps {
 
 template <class Rule, class R>
 EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
-update(parameters params, keeps<R> keep, numbers<R> x)
+update(parameters params, keeps<R> keep, numbers<R> passed, const given *from)
 {
     constexpr int V = ebb__cuda_width<R>;
     const int i = tensor_of(params.cut, blockIdx.x);
     const parameter &p = params.at[i];
+    const numbers<R> x = from ? numbers_in(from, R()) : passed;
+    const R kept = !from ? keep.at[i] : p.decays ? keep_in(from, R()) : R(1);
     const int64_t begin = (blockIdx.x - params.cut.first[i]) * CHUNK;
     const int64_t end = p.n - begin < CHUNK ? p.n : begin + CHUNK;
     for (int64_t at = begin + threadIdx.x * V; at < end; at += EBB__CUDA_THREADS * V) {
         if (p.wide && at + V <= end)
-            step_elements<Rule, R, V>(p, at, keep.at[i], x);
+            step_elements<Rule, R, V>(p, at, kept, x);
         else
             for (int64_t one = at; one < at + V && one < end; one++)
-                step_elements<Rule, R, 1>(p, one, keep.at[i], x);
+                step_elements<Rule, R, 1>(p, one, kept, x);
     }
 }
 
@@ -169,13 +204,15 @@ static ebb_status update_batch(ebb__cuda *cuda, const ebb__accel_step *step, con
         const ebb__accel_param *p = &params[i];
         if (p->n == 0) continue;
         keep.at[batch.cut.n] = (R)p->keep;
-        batch.at[batch.cut.n] = { p->w, p->g, p->s0, p->s1, p->n, is_wide(p->w, p->g, p->s0, p->s1) };
+        batch.at[batch.cut.n] = { p->w, p->g, p->s0, p->s1, p->n, is_wide(p->w, p->g, p->s0, p->s1),
+                                   p->decays };
         add_chunks(&batch.cut, p->n);
     }
     *from = i;
     const unsigned blocks = (unsigned)batch.cut.first[batch.cut.n];
     const numbers<R> x = numbers_of<R>(step);
-    EBB_LAUNCH(cuda, (update<Rule, R>), blocks, EBB__CUDA_THREADS, 0, batch, keep, x);
+    const given *numbers_from = cuda->varies ? (const given *)cuda->given : NULL;
+    EBB_LAUNCH(cuda, (update<Rule, R>), blocks, EBB__CUDA_THREADS, 0, batch, keep, x, numbers_from);
     return EBB_OK;
 }
 
@@ -300,7 +337,8 @@ EBB_DEVICE void scale_elements(const vector &x, int64_t begin, int64_t end, R fa
     }
 }
 
-EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS) scale_f64(vectors batch, double factor)
+/* Block blockIdx.x's chunk times `factor`. */
+EBB_DEVICE void scale_chunk_f64(const vectors &batch, double factor)
 {
     const int i = tensor_of(batch.cut, blockIdx.x);
     const vector &x = batch.at[i];
@@ -312,12 +350,35 @@ EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS) scale_f64(vectors batch, do
         scale_elements<float>(x, begin, end, (float)factor);
 }
 
+EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS) scale_f64(vectors batch, double factor)
+{
+    scale_chunk_f64(batch, factor);
+}
+
+/* As optim/clip.c computes the factor, on the host. */
+EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS) scale_to_f64(vectors batch, const double *sum, double max_norm)
+{
+    const double factor = max_norm / (sqrt(*sum) + 1e-6);
+    if (factor >= 1) return;
+    scale_chunk_f64(batch, factor);
+}
+
 ebb_status ebb__cuda_scale(ebb__cuda *cuda, const ebb_arg *args, int n, double factor)
 {
     for (int from = 0; from < n;) {
         const vectors batch = next_vectors(args, n, &from);
         const unsigned blocks = (unsigned)batch.cut.first[batch.cut.n];
         EBB_LAUNCH(cuda, scale_f64, blocks, EBB__CUDA_THREADS, 0, batch, factor);
+    }
+    return EBB_OK;
+}
+
+ebb_status ebb__cuda_scale_to(ebb__cuda *cuda, const ebb_arg *args, int n, double max_norm)
+{
+    for (int from = 0; from < n;) {
+        const vectors batch = next_vectors(args, n, &from);
+        const unsigned blocks = (unsigned)batch.cut.first[batch.cut.n];
+        EBB_LAUNCH(cuda, scale_to_f64, blocks, EBB__CUDA_THREADS, 0, batch, (const double *)cuda->partials, max_norm);
     }
     return EBB_OK;
 }

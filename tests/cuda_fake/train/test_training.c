@@ -137,6 +137,40 @@ Test(cuda_training, loaders_of_any_ring)
 Test(cuda_training, expandable_segments) { CHECK(GPT, 1, "memory.allocator={\"expandable_segments\":true}"); }
 Test(cuda_training, an_offset_plan) { CHECK(GPT, 1, "memory.offset_plan=true", "memory.checkpoint=every:1"); }
 
+/* Launched steps have the bits of called ones, in whatever order streams run, and the dry run's bytes. */
+static void check_captured(const char *text, const char *const sets[3])
+{
+    const char *what = sets[0] ? sets[0] : "plain";
+    const char *const with[4] = { "train.capture=true", sets[0], sets[1], sets[2] };
+    ebb_config *config = config_of(text, (const char *const[4]){ sets[0], sets[1], sets[2] });
+    ebb_config *captured = config_of(text, with);
+    ebb_train_result calls, launches, said;
+    ebb_train_options o = train_options(THREADS);
+    for (unsigned seed = 0; seed < 3; seed++) {
+        install(seed > 0, seed, 0);
+        o.device = "cuda";
+        check_ok(ebb_train(&calls, config, &o));
+        check_ok(ebb_train(&launches, captured, &o));
+        cr_assert(calls.loss_last == launches.loss_last && calls.eval_loss == launches.eval_loss, "%.9g, not %.9g: %s",
+                  launches.loss_last, calls.loss_last, what);
+        o.device = "dry:cuda:0";
+        check_ok(ebb_estimate(&said, captured, &o));
+        check_same_memory(&said.memory, &launches.memory, what);
+    }
+    ebb_config_free(config);
+    ebb_config_free(captured);
+    check_nothing_left(what, 0);
+}
+#define CHECK_CAPTURED(text, ...) check_captured(text, (const char *const[3]){ __VA_ARGS__ })
+
+Test(cuda_training, captured_steps)
+{
+    CHECK_CAPTURED(MLP, "train.steps=10", "train.optimizer.weight_decay=0.1");
+    CHECK_CAPTURED(GPT, "train.steps=6", "train.schedule={\"type\":\"cosine\",\"warmup\":2}", "model.dropout=0.1");
+    CHECK_CAPTURED(GPT, "train.steps=5", "train.accumulate=2", "memory.checkpoint=every:1");
+    CHECK_CAPTURED(GPT, "train.precision=f64", "train.clip_norm=null", "train.fuse_optimizer=true");
+}
+
 /* ---- limits ------------------------------------------------------------------------------------------- */
 
 Test(cuda_training, the_devices_memory_is_the_limit)
