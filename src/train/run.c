@@ -88,9 +88,7 @@ static ebb_status follow_budget(ebb__run *run, const char *device)
     ebb_train_options options = *run->options;
     options.device = device;
     options.steps = run->steps;
-    size_t budget = run->config->budget_bytes, limit = run->config->memory.limit_bytes;
-    if (limit && limit < budget) budget = limit;
-    EBB_TRY(ebb_plan_make(&run->plan, run->config, &options, budget, false));
+    EBB_TRY(ebb_plan_make(&run->plan, run->config, &options, run->config->budget_bytes, false));
     run->planned = *run->config;
     run->planned.plan = run->plan;
     run->planned.budget_bytes = 0;
