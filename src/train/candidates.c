@@ -4,7 +4,15 @@
 
 #include "core/mem.h"
 
-enum { GRID_STEPS = 2000, PER_OCTAVE = 12 };
+enum { GRID_STEPS = 2000 };
+
+/* Rungs: more where dry runs are short, for there plans differ much. */
+static int per_octave(int blocks)
+{
+    enum { LEAST = 12, MOST = 60, FEW = 24 };
+    int n = LEAST * (1 + FEW / blocks);
+    return n < MOST ? n : MOST;
+}
 
 /* A plan's place on the model's scales. */
 static void weigh(ebb__candidate *out, const ebb__candidates *c, const int *choice, const ebb_block_range *stages)
@@ -131,7 +139,7 @@ ebb_status ebb__candidates_next(ebb__candidates *c, bool *more)
     if (c->least == SIZE_MAX) return EBB_OK;
     size_t end = is_last_level(c) ? c->least + c->least / 20 : c->table_bytes / 2;
     for (int i = 0;; i++) {
-        size_t asked = (size_t)((double)c->table_bytes * exp2(-(double)i / PER_OCTAVE));
+        size_t asked = (size_t)((double)c->table_bytes * exp2(-(double)i / per_octave(c->profile->plan->n_blocks)));
         if (asked <= end) break;
         EBB_TRY(add_rung(c, asked));
     }

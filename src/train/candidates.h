@@ -26,8 +26,8 @@ typedef struct ebb__candidates {
 
 /* Uniform segments of every length are there at once.  On errors too, ebb__candidates_deinit() must follow. */
 EBB_NODISCARD ebb_status ebb__candidates_init(ebb__candidates *out, const ebb__profile *profile, int accumulate);
-/* Adds the plans of the next level: the program's in budgets a twelfth of an octave apart, from large to small, on a
- * grid of that level's own.  The last level is dense towards the smallest.  False in *more: there was none. */
+/* Adds the plans of the next level: the program's in budgets that are less than 6 % apart, from large to small, on a grid of
+ * that level's own.  The last level is dense towards the smallest.  False in *more: there was none. */
 EBB_NODISCARD ebb_status ebb__candidates_next(ebb__candidates *c, bool *more);
 /* The program's plan in a budget of the level reached; out->plan NULL: none, else the caller's. */
 EBB_NODISCARD ebb_status ebb__candidates_within(ebb__candidate *out, const ebb__candidates *c, size_t asked);

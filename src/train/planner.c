@@ -13,10 +13,12 @@
 
 enum { HALVINGS = 5 };
 
-/* By how much the model may be wrong: share of a plan's bytes, of its added time, of a step. */
+/* By how much the model may be wrong: share of a plan's bytes, of its added time, of a step.  The first and the last
+ * block differ most from the model, so that it says little of few blocks: those plans are all tried. */
 #define BYTES_MARGIN 0.1
-#define ADDED_MARGIN 0.05
-#define STEP_MARGIN 0.001
+#define ADDED_MARGIN 0.07
+#define STEP_MARGIN 0.002
+enum { FEW_BLOCKS = 24 };
 
 typedef struct planner {
     const ebb_config *config;
@@ -200,11 +202,14 @@ static bool may_be_on_frontier(const planner *p, const ebb__candidate *c, size_t
     return !best || least_overhead(p, c) < best->info.overhead;
 }
 
+static bool has_few_blocks(const planner *p) { return p->config->model.blocks <= FEW_BLOCKS; }
+
 static ebb_status try_wanted(planner *p, size_t from, size_t to, wanted *want, size_t budget)
 {
     const ebb_plan *unused = NULL;
     for (size_t i = from; i < to; i++)
-        if (want(p, &p->candidates.list[i], budget)) EBB_TRY(try_copy(p, &p->candidates.list[i], &unused));
+        if (has_few_blocks(p) || want(p, &p->candidates.list[i], budget))
+            EBB_TRY(try_copy(p, &p->candidates.list[i], &unused));
     return EBB_OK;
 }
 
@@ -250,7 +255,8 @@ static ebb_status search(planner *p, size_t budget)
         EBB_TRY(try_wanted(p, c->level, c->n, may_be_fastest, budget));
         EBB_TRY(refine(p, c->level, budget));
         const ebb_plan *best = fastest_within(p, budget);
-        if (best && c->n > c->level && least_overhead(p, &c->list[c->n - 1]) > best->info.overhead) break;
+        bool slower = best && c->n > c->level && least_overhead(p, &c->list[c->n - 1]) > best->info.overhead;
+        if (slower && !has_few_blocks(p)) break;
     }
     EBB_TRY(try_wanted(p, 0, uniform, may_be_fastest, budget));
     return fastest_within(p, budget) ? EBB_OK : try_smallest(p);
