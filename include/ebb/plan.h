@@ -45,11 +45,25 @@ EBB_API EBB_NODISCARD ebb_status ebb_plan_save(const ebb_plan *plan, const char 
 EBB_API EBB_NODISCARD ebb_status ebb_plan_price(ebb_plan_info *out, const ebb_config *config, const ebb_config *than,
                                                 const ebb_train_options *options);
 
-/* The largest train.batch whose peak of reserved bytes is at most `limit_bytes`; 0: options->device's memory,
+/* What a batch of one more does not fit. */
+typedef enum ebb_batch_stop {
+    EBB_BATCH_FITS,
+    EBB_BATCH_LIMIT,  /* the bytes asked for */
+    EBB_BATCH_BUDGET, /* memory.checkpoint "budget:SIZE" */
+    EBB_BATCH_HOST,   /* memory.host_limit */
+    EBB_BATCH_SHAPE,  /* a tensor's size */
+    EBB_BATCH_DATA,   /* it would hold no more: the data has `batch` items */
+    EBB_BATCH_LARGEST /* 2^28; no more is tried */
+} ebb_batch_stop;
+EBB_API const char *ebb_batch_stop_text(ebb_batch_stop stop);
+
+/* The largest train.batch, of at most the data's items, whose peak of reserved bytes is at most `limit_bytes`; 0: options->device's memory,
  * where that is an accelerator, dry or not. */
 typedef struct ebb_max_batch_result {
     int64_t batch; /* 0: not even one */
-    size_t peak_reserved_bytes, next_batch_peak_reserved_bytes;
+    size_t peak_reserved_bytes;
+    size_t next_batch_peak_reserved_bytes; /* 0 where something else than the limit stopped it */
+    ebb_batch_stop stopped_by;
 } ebb_max_batch_result;
 /* Errors: EBUDGET (a batch of 1 does not fit; `result` is filled), and what a dry run gives. */
 EBB_API EBB_NODISCARD ebb_status ebb_max_batch(ebb_max_batch_result *result, const ebb_config *config,

@@ -62,6 +62,7 @@ typedef struct ebb_train_result {
     char device[64];
     int threads;
     int64_t steps, parameters;
+    int64_t data_items;        /* that training draws from: windows of tokens, or samples */
     int64_t micro_batch_items; /* tokens or samples of a whole micro-batch */
     double loss_first, loss_last, eval_loss, eval_accuracy;
     bool has_eval, has_accuracy, tokens;

@@ -41,7 +41,7 @@ bool ebb__chain_way_direct(ebb__way *way, const ebb__chain_table *t, int first, 
     int forward = units(t, o->forward + (alone ? 0 : input_of(c, last + 1)));
     int backward = units(t, o->backward + gradients(t, first + 1, last));
     way->need = o->host && last < c->n - 1 ? t->steps + 1 : most(way->rest, most(forward, backward));
-    way->cost = (float)((alone ? s->replay_ns : s->forward_ns) + o->extra_ns);
+    way->cost = (float)((alone ? s->replay_ns : s->forward_ns) + o->extra_ns + (last == c->n - 1 ? o->copy_ns : 0));
     return true;
 }
 

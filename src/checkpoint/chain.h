@@ -20,7 +20,8 @@ typedef struct ebb__choice {
     size_t backward; /* peak while it runs backward: what it keeps, the gradient that comes in, and its own
                         parameters' gradients included */
     size_t host;     /* kept in host memory beside; where not 0, only outside segments: inside, nothing is kept */
-    double extra_ns; /* recomputing, in its backward, and copies */
+    double extra_ns; /* recomputing, in its backward */
+    double copy_ns;  /* to host memory and back; outside segments only: inside, nothing is copied */
 } ebb__choice;
 
 typedef struct ebb__stage {
@@ -57,6 +58,14 @@ size_t ebb__chain_smallest(const ebb__chain_table *table);
  * False: none fits. */
 bool ebb__chain_plan(const ebb__chain_table *table, size_t bytes, int *choice, ebb_block_range *segments,
                      int *n_segments);
+
+/* What a plan takes, given as above, whether or not a table proposed it: least bytes, and forward and extra time. */
+typedef struct ebb__chain_figures {
+    size_t bytes;
+    double ns;
+} ebb__chain_figures;
+ebb__chain_figures ebb__chain_run(const ebb__chain *chain, const int *choice, const ebb_block_range *segments,
+                                  int n_segments);
 
 /* Internals that chain.c and chain_plan.c share. */
 struct ebb__chain_table {

@@ -11,13 +11,19 @@ static int report(const cli_args *args, const ebb_max_batch_result *r)
         cli_json json = cli_json_begin();
         cli_put_number(&json, NULL, "batch", (double)r->batch);
         cli_put_bytes(&json, NULL, "peak_reserved_bytes", r->peak_reserved_bytes);
-        cli_put_bytes(&json, NULL, "next_batch_peak_reserved_bytes", r->next_batch_peak_reserved_bytes);
+        if (r->stopped_by == EBB_BATCH_LIMIT)
+            cli_put_bytes(&json, NULL, "next_batch_peak_reserved_bytes", r->next_batch_peak_reserved_bytes);
+        else
+            cli_put_null(&json, NULL, "next_batch_peak_reserved_bytes");
+        cli_put_text(&json, NULL, "stopped_by", ebb_batch_stop_text(r->stopped_by));
         return cli_json_end(&json, args, CLI_DONE);
     }
-    if (!args->quiet)
-        printf("batch %lld: peak %s reserved; one more: %s\n", (long long)r->batch,
-               ebb_size_format(r->peak_reserved_bytes, a, sizeof(a)),
-               ebb_size_format(r->next_batch_peak_reserved_bytes, b, sizeof(b)));
+    if (args->quiet) return CLI_DONE;
+    printf("batch %lld: peak %s reserved; ", (long long)r->batch, ebb_size_format(r->peak_reserved_bytes, a, sizeof(a)));
+    if (r->stopped_by == EBB_BATCH_LIMIT)
+        printf("one more: %s\n", ebb_size_format(r->next_batch_peak_reserved_bytes, b, sizeof(b)));
+    else
+        printf("what stops it is %s\n", ebb_batch_stop_text(r->stopped_by));
     return CLI_DONE;
 }
 

@@ -9,11 +9,22 @@ typedef struct trial {
     const ebb_config *config;
     const ebb_train_options *options;
     size_t limit;
+    int64_t most;            /* a batch of more holds no more: the data's items */
+    ebb_batch_stop stop;     /* of the last one that did not fit */
+    size_t peak;             /* of the last one; with stop, only where that is the limit */
 } trial;
 
-/* *peak SIZE_MAX: it does not fit whatever the limit (a shape too large, a budget that nothing fits, more host
- * memory than memory.host_limit).  Without limits the dry pools never run out: ENOMEM is this process's own. */
-static ebb_status peak_of(const trial *t, int64_t batch, size_t *peak)
+static ebb_batch_stop stop_of(const trial *t, ebb_status st, const ebb_train_result *result)
+{
+    size_t host = t->config->memory.host_limit_bytes;
+    if (st == EBB_EBUDGET) return EBB_BATCH_BUDGET;
+    if (st == EBB_ESHAPE) return EBB_BATCH_SHAPE;
+    if (host && result->host_memory.peak_reserved_bytes > host) return EBB_BATCH_HOST;
+    return result->memory.peak_reserved_bytes > t->limit ? EBB_BATCH_LIMIT : EBB_BATCH_FITS;
+}
+
+/* Without limits the dry pools never run out: ENOMEM is this process's own. */
+static ebb_status try_batch(trial *t, int64_t batch)
 {
     char set[64];
     const char *sets[] = { set, "memory.limit=null", "memory.host_limit=null" };
@@ -21,11 +32,13 @@ static ebb_status peak_of(const trial *t, int64_t batch, size_t *peak)
     ebb_config *config = NULL;
     EBB_TRY(ebb_config_copy(&config, t->config, sets, 3));
     config->memory.limit_bytes = SIZE_MAX; /* none, also on an accelerator */
-    ebb_train_result *result = ebb__malloc(sizeof(*result));
+    ebb_train_result *result = ebb__calloc(1, sizeof(*result));
     ebb_status st = result ? ebb_estimate(result, config, t->options) : EBB_ENOMEM;
-    size_t host = t->config->memory.host_limit_bytes;
-    bool fits = st == EBB_OK && (host == 0 || result->host_memory.peak_reserved_bytes <= host);
-    *peak = fits ? result->memory.peak_reserved_bytes : SIZE_MAX;
+    if (result) t->stop = stop_of(t, st, result);
+    if (st == EBB_OK) {
+        t->peak = result->memory.peak_reserved_bytes;
+        if (result->data_items < t->most) t->most = result->data_items;
+    }
     if (st == EBB_EBUDGET || st == EBB_ESHAPE) st = EBB_OK;
     ebb__free(result);
     ebb_config_free(config);
@@ -46,34 +59,71 @@ static ebb_status device_memory(size_t *bytes, const ebb_train_options *options)
 
 enum { MAX_BATCH = 1 << 28 };
 
+static void note_fit(ebb_max_batch_result *r, const trial *t, int64_t batch)
+{
+    r->batch = batch;
+    r->peak_reserved_bytes = t->peak;
+}
+
+static void note_stop(ebb_max_batch_result *r, const trial *t)
+{
+    r->stopped_by = t->stop;
+    r->next_batch_peak_reserved_bytes = t->stop == EBB_BATCH_LIMIT ? t->peak : 0;
+}
+
+static ebb_status search(ebb_max_batch_result *r, trial *t)
+{
+    int64_t over = 1;
+    for (;;) {
+        EBB_TRY(try_batch(t, over));
+        if (t->stop != EBB_BATCH_FITS) break;
+        note_fit(r, t, over);
+        if (over == t->most) {
+            r->stopped_by = t->most < MAX_BATCH ? EBB_BATCH_DATA : EBB_BATCH_LARGEST;
+            return EBB_OK;
+        }
+        over = 2 * over < t->most ? 2 * over : t->most;
+    }
+    note_stop(r, t);
+    while (over - r->batch > 1) {
+        int64_t middle = r->batch + (over - r->batch) / 2;
+        EBB_TRY(try_batch(t, middle));
+        if (t->stop == EBB_BATCH_FITS) {
+            note_fit(r, t, middle);
+        } else {
+            over = middle;
+            note_stop(r, t);
+        }
+    }
+    return EBB_OK;
+}
+
+const char *ebb_batch_stop_text(ebb_batch_stop stop)
+{
+    static const char *const texts[] = {
+        [EBB_BATCH_FITS] = "nothing",
+        [EBB_BATCH_LIMIT] = "the limit",
+        [EBB_BATCH_BUDGET] = "memory.checkpoint's budget, which no plan fits",
+        [EBB_BATCH_HOST] = "memory.host_limit",
+        [EBB_BATCH_SHAPE] = "the largest shape there is",
+        [EBB_BATCH_DATA] = "the data, which has no more items",
+        [EBB_BATCH_LARGEST] = "the largest batch that is tried",
+    };
+    return texts[stop];
+}
+
 ebb_status ebb_max_batch(ebb_max_batch_result *result, const ebb_config *config, const ebb_train_options *options,
                          size_t limit_bytes)
 {
+    *result = (ebb_max_batch_result){ 0 };
     if (limit_bytes == 0) EBB_TRY(device_memory(&limit_bytes, options));
-    trial t = { config, options, limit_bytes };
-    int64_t fits = 0, over = 1;
-    size_t fits_peak = 0, over_peak = 0;
-    for (;; over *= 2) {
-        EBB_TRY(peak_of(&t, over, &over_peak));
-        if (over_peak > limit_bytes || over >= MAX_BATCH) break;
-        fits = over;
-        fits_peak = over_peak;
-    }
-    while (over - fits > 1) {
-        int64_t middle = fits + (over - fits) / 2;
-        size_t peak = 0;
-        EBB_TRY(peak_of(&t, middle, &peak));
-        if (peak <= limit_bytes) {
-            fits = middle;
-            fits_peak = peak;
-        } else {
-            over = middle;
-            over_peak = peak;
-        }
-    }
-    *result = (ebb_max_batch_result){ fits, fits_peak, over_peak };
-    if (fits > 0) return EBB_OK;
+    trial t = { .config = config, .options = options, .limit = limit_bytes, .most = MAX_BATCH };
+    EBB_TRY(search(result, &t));
+    if (result->batch > 0) return EBB_OK;
+    if (result->stopped_by != EBB_BATCH_LIMIT)
+        return ebb_fail(EBB_EBUDGET, "max-batch: a batch of 1 does not fit: %s", ebb_batch_stop_text(result->stopped_by));
     char limit[32], needed[32];
     return ebb_fail(EBB_EBUDGET, "max-batch: a batch of 1 needs %s reserved, more than %s",
-                    ebb_size_format(over_peak, needed, sizeof(needed)), ebb_size_format(limit_bytes, limit, sizeof(limit)));
+                    ebb_size_format(result->next_batch_peak_reserved_bytes, needed, sizeof(needed)),
+                    ebb_size_format(limit_bytes, limit, sizeof(limit)));
 }

@@ -1,16 +1,24 @@
-/* The fastest plan within a budget.  The dynamic program (checkpoint/chain.h) proposes on its model of
- * allocated bytes; a dry run of the whole training disposes, with exact peaks.  The program's budget is
- * found by halving intervals whose ends do not depend on the budget asked for, so that a larger budget
- * never gets a slower plan. */
+/* The fastest plan within a budget, and the frontier.  Both select from the same candidates (train/candidates.h): a
+ * model proposes, a dry run of the whole training disposes, with exact peaks.  A candidate goes without its dry run
+ * only where the model says by a margin that it cannot be selected; so a budget never gets less than the frontier
+ * shows, nor a larger budget less than a smaller one. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
 #include "train/planner.h"
+#include "train/candidates.h"
 #include "train/price.h"
-#include "train/profile.h"
 
-enum { GRID_STEPS = 2000, HALVINGS = 10 };
+enum { HALVINGS = 5 };
+
+/* By how much the model may be wrong: share of a plan's bytes, of its added time, of a step.  The first and the last
+ * block differ most from the model, so that it says little of few blocks: those plans are all tried. */
+#define BYTES_MARGIN 0.1
+#define ADDED_MARGIN 0.07
+#define STEP_MARGIN 0.002
+enum { FEW_BLOCKS = 24 };
 
 typedef struct planner {
     const ebb_config *config;
@@ -18,10 +26,10 @@ typedef struct planner {
     char device[EBB__DEVICE_NAME_BYTES]; /* dry */
     char sha256[65];
     bool allocated;  /* which peak counts */
+    size_t limit;    /* of reserved bytes, memory.limit; SIZE_MAX: none */
     ebb__rates rates;
     ebb__profile profile;
-    ebb__chain_table *table;
-    size_t table_bytes;
+    ebb__candidates candidates;
     double none_ns; /* a step that keeps everything */
     ebb_plan **tried; /* [0] keeps everything */
     size_t n_tried, cap_tried;
@@ -34,11 +42,16 @@ static size_t peak_of(const planner *p, const ebb_plan *plan)
     return p->allocated ? plan->info.peak_allocated_bytes : plan->info.peak_reserved_bytes;
 }
 
-/* Within memory.host_limit too. */
-static bool fits(const planner *p, const ebb_plan *plan, size_t budget)
+static bool fits_host(const planner *p, const ebb_plan *plan)
 {
     size_t host = p->config->memory.host_limit_bytes;
-    return peak_of(p, plan) <= budget && (host == 0 || plan->info.peak_host_bytes <= host);
+    return host == 0 || plan->info.peak_host_bytes <= host;
+}
+
+/* Within the config's own limits too. */
+static bool fits(const planner *p, const ebb_plan *plan, size_t budget)
+{
+    return peak_of(p, plan) <= budget && plan->info.peak_reserved_bytes <= p->limit && fits_host(p, plan);
 }
 
 static ebb_status confirm(planner *p, ebb_plan *plan)
@@ -78,65 +91,12 @@ static ebb_status try_plan(planner *p, ebb_plan *plan, const ebb_plan **out)
     return st;
 }
 
-/* ---- proposing ------------------------------------------------------------------------------ */
-
-static size_t chain_bytes(const ebb__chain *c)
-{
-    size_t sum = 0, peak = 0;
-    for (int i = 0; i < c->n; i++) {
-        const ebb__choice *keep = &c->stages[i].choices[0];
-        size_t here = keep->forward > keep->backward ? keep->forward : keep->backward;
-        if (here > peak) peak = here;
-        sum += keep->keep + c->stages[i].input + c->stages[i].gradients;
-    }
-    return sum + peak + peak / 2;
-}
-
-/* A table whose grid is fine enough for budgets up to `bytes`: the chain's own bytes, halved as long as
- * they are not needed. */
-static ebb_status solve(planner *p, size_t bytes)
-{
-    size_t all = chain_bytes(&p->profile.chain);
-    while (all / 2 >= bytes) all /= 2;
-    if (p->table && p->table_bytes == all) return EBB_OK;
-    ebb__chain_table_free(p->table);
-    p->table = NULL;
-    p->table_bytes = all;
-    return ebb__chain_solve(&p->table, &p->profile.chain, all, GRID_STEPS);
-}
-
-/* The program's best plan in `bytes`; *out NULL: none. */
-static ebb_status propose(planner *p, size_t bytes, const ebb_plan **out)
-{
-    const ebb__chain *c = &p->profile.chain;
-    int *choice = ebb__calloc((size_t)c->n, sizeof(*choice));
-    ebb_plan *plan = NULL;
-    *out = NULL;
-    if (!choice) return EBB_ENOMEM;
-    ebb_status st = ebb__plan_copy(&plan, p->profile.plan);
-    if (st == EBB_OK && ebb__chain_plan(p->table, bytes, choice, plan->segments, &plan->n_segments)) {
-        for (int b = 0; b < plan->n_blocks; b++) {
-            plan->ops[b] = p->profile.ops[b + 1][choice[b + 1]];
-            plan->offload[b] = c->stages[b + 1].choices[choice[b + 1]].host > 0;
-        }
-        for (int i = 0; i < plan->n_segments; i++) { /* stages are blocks + 1 */
-            plan->segments[i].first--;
-            plan->segments[i].last--;
-        }
-        st = try_plan(p, plan, out);
-    } else {
-        ebb_plan_free(plan);
-    }
-    ebb__free(choice);
-    return st;
-}
-
 /* ---- lifetime ------------------------------------------------------------------------------- */
 
 /* What keeps everything is tried: overheads are over its time. */
 static ebb_status planner_init(planner *p, const ebb_config *config, const ebb_train_options *options, bool allocated)
 {
-    *p = (planner){ .config = config, .allocated = allocated };
+    *p = (planner){ .config = config, .allocated = allocated, .limit = SIZE_MAX };
     EBB_TRY(ebb__check_options(options));
     ebb__device_dry_name(p->device, options->device);
     p->options = (ebb_train_options){ .struct_bytes = sizeof(p->options), .threads = options->threads,
@@ -151,14 +111,15 @@ static ebb_status planner_init(planner *p, const ebb_config *config, const ebb_t
 
 static ebb_status planner_profile(planner *p)
 {
-    return ebb__profile_init(&p->profile, p->config, &p->options, p->device, &p->rates);
+    EBB_TRY(ebb__profile_init(&p->profile, p->config, &p->options, p->device, &p->rates));
+    return ebb__candidates_init(&p->candidates, &p->profile, (int)p->config->train.accumulate);
 }
 
 static void planner_deinit(planner *p)
 {
     for (size_t i = 0; i < p->n_tried; i++) ebb_plan_free(p->tried[i]);
     ebb__free(p->tried);
-    ebb__chain_table_free(p->table);
+    ebb__candidates_deinit(&p->candidates);
     ebb__profile_deinit(&p->profile);
 }
 
@@ -186,105 +147,159 @@ static const ebb_plan *fastest_within(const planner *p, size_t budget)
     return best;
 }
 
+/* Of those that are as small the fastest.  NULL: memory.host_limit is below them all. */
 static const ebb_plan *smallest(const planner *p)
 {
-    const ebb_plan *best = p->tried[0];
-    for (size_t i = 1; i < p->n_tried; i++)
-        if (fits(p, p->tried[i], SIZE_MAX) && peak_of(p, p->tried[i]) < peak_of(p, best)) best = p->tried[i];
+    const ebb_plan *best = NULL;
+    for (size_t i = 0; i < p->n_tried; i++) {
+        const ebb_plan *plan = p->tried[i];
+        if (!fits_host(p, plan)) continue;
+        if (!best || peak_of(p, plan) < peak_of(p, best) ||
+            (peak_of(p, plan) == peak_of(p, best) && plan->info.overhead < best->info.overhead))
+            best = plan;
+    }
     return best;
+}
+
+static size_t least_bytes(const ebb__candidate *c) { return (size_t)((double)c->bytes * (1 - BYTES_MARGIN)); }
+
+/* As an overhead is. */
+static double least_overhead(const planner *p, const ebb__candidate *c)
+{
+    return (c->ns - fabs(c->ns) * ADDED_MARGIN) / p->none_ns - STEP_MARGIN;
+}
+
+/* *out: borrowed. */
+static ebb_status try_copy(planner *p, const ebb__candidate *c, const ebb_plan **out)
+{
+    ebb_plan *plan = NULL;
+    EBB_TRY(ebb__plan_copy(&plan, c->plan));
+    return try_plan(p, plan, out);
+}
+
+/* Whether a candidate is worth its dry run, for what is looked for. */
+typedef bool wanted(const planner *p, const ebb__candidate *c, size_t budget);
+
+static bool may_be_fastest(const planner *p, const ebb__candidate *c, size_t budget)
+{
+    if (least_bytes(c) > budget || least_bytes(c) > p->limit) return false;
+    const ebb_plan *best = fastest_within(p, budget);
+    return !best || least_overhead(p, c) < best->info.overhead;
+}
+
+static bool may_be_smallest(const planner *p, const ebb__candidate *c, size_t unused)
+{
+    (void)unused;
+    const ebb_plan *least = smallest(p);
+    return !least || least_bytes(c) < peak_of(p, least);
+}
+
+/* No plan that is known beats it in both. */
+static bool may_be_on_frontier(const planner *p, const ebb__candidate *c, size_t unused)
+{
+    (void)unused;
+    const ebb_plan *best = fastest_within(p, least_bytes(c));
+    return !best || least_overhead(p, c) < best->info.overhead;
+}
+
+static bool has_few_blocks(const planner *p) { return p->config->model.blocks <= FEW_BLOCKS; }
+
+static ebb_status try_wanted(planner *p, size_t from, size_t to, wanted *want, size_t budget)
+{
+    const ebb_plan *unused = NULL;
+    for (size_t i = from; i < to; i++)
+        if (has_few_blocks(p) || want(p, &p->candidates.list[i], budget))
+            EBB_TRY(try_copy(p, &p->candidates.list[i], &unused));
+    return EBB_OK;
+}
+
+/* Between the first of candidates [from, n) whose plan fits and the one before it, which does not: by halving, so that
+ * ends do not depend on the budget, and what a smaller one finds a larger one passes. */
+static ebb_status refine(planner *p, size_t from, size_t budget)
+{
+    const ebb__candidates *c = &p->candidates;
+    const ebb_plan *tried = NULL, *best = fastest_within(p, budget);
+    size_t at = from;
+    while (best && at < c->n && !ebb__plan_same(c->list[at].plan, best)) at++;
+    if (!best || at == c->n || at == from) return EBB_OK;
+    size_t low = c->list[at].asked, high = c->list[at - 1].asked;
+    for (int i = 0; i < HALVINGS && low < high; i++) {
+        ebb__candidate middle;
+        EBB_TRY(ebb__candidates_within(&middle, c, low + (high - low) / 2));
+        if (!middle.plan) break;
+        EBB_TRY(try_plan(p, middle.plan, &tried));
+        if (fits(p, tried, budget)) low = middle.asked;
+        else high = middle.asked;
+    }
+    return EBB_OK;
+}
+
+/* The smallest of all, and the fastest that is as small.  All levels are there. */
+static ebb_status try_smallest(planner *p)
+{
+    EBB_TRY(try_wanted(p, 0, p->candidates.n, may_be_smallest, 0));
+    const ebb_plan *least = smallest(p);
+    return least ? refine(p, p->candidates.level, peak_of(p, least)) : EBB_OK;
+}
+
+/* Levels go from fast to small: the search ends with the first that is slower than what fits. */
+static ebb_status search(planner *p, size_t budget)
+{
+    if (fits(p, p->tried[0], budget) && p->config->n_savers == 0) return EBB_OK; /* nothing is faster */
+    EBB_TRY(planner_profile(p));
+    ebb__candidates *c = &p->candidates;
+    size_t uniform = c->n;
+    for (bool more = true; more;) {
+        EBB_TRY(ebb__candidates_next(c, &more));
+        if (!more) break;
+        EBB_TRY(try_wanted(p, c->level, c->n, may_be_fastest, budget));
+        EBB_TRY(refine(p, c->level, budget));
+        const ebb_plan *best = fastest_within(p, budget);
+        bool slower = best && c->n > c->level && least_overhead(p, &c->list[c->n - 1]) > best->info.overhead;
+        if (slower && !has_few_blocks(p)) break;
+    }
+    EBB_TRY(try_wanted(p, 0, uniform, may_be_fastest, budget));
+    return fastest_within(p, budget) ? EBB_OK : try_smallest(p);
+}
+
+static ebb_status nothing_fits_host(const planner *p)
+{
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < p->n_tried; i++)
+        if (p->tried[i]->info.peak_host_bytes < least) least = p->tried[i]->info.peak_host_bytes;
+    char limit[32], needed[32];
+    return ebb_fail(EBB_EBUDGET, "plan: nothing fits memory.host_limit, %s: what memory.offload names goes to host memory "
+                    "under every plan, and the one that needs least of it needs %s (%zu bytes)",
+                    ebb_size_format(p->config->memory.host_limit_bytes, limit, sizeof(limit)),
+                    ebb_size_format(least, needed, sizeof(needed)), least);
+}
+
+static ebb_category largest_at_peak(const ebb_memory_stats *m, int but)
+{
+    int largest = but == 0;
+    for (int k = 0; k < EBB_N_CATEGORIES; k++)
+        if (k != but && m->by_category_at_peak[k] > m->by_category_at_peak[largest]) largest = k;
+    return (ebb_category)largest;
 }
 
 static ebb_status nothing_fits(const planner *p, size_t budget)
 {
     const ebb_plan *least = smallest(p);
+    if (!least) return nothing_fits_host(p);
     const ebb_memory_stats *m = &least->info.memory;
-    int first = 0, second = 1;
-    for (int k = 0; k < EBB_N_CATEGORIES; k++)
-        if (m->by_category_at_peak[k] > m->by_category_at_peak[first]) first = k;
-    second = first == 0 ? 1 : 0;
-    for (int k = 0; k < EBB_N_CATEGORIES; k++)
-        if (k != first && m->by_category_at_peak[k] > m->by_category_at_peak[second]) second = k;
-    char asked[32], needed[32], a[32], b[32], all[32];
-    return ebb_fail(EBB_EBUDGET, "plan: nothing fits %s of %s bytes; the smallest plan needs %s (%zu bytes). Of its %s "
-                    "allocated at the peak, %s are %s and %s %s", ebb_size_format(budget, asked, sizeof(asked)),
-                    p->allocated ? "allocated" : "reserved", ebb_size_format(peak_of(p, least), needed, sizeof(needed)),
-                    peak_of(p, least), ebb_size_format(m->peak_allocated_bytes, all, sizeof(all)),
-                    ebb_size_format(m->by_category_at_peak[first], a, sizeof(a)), ebb_category_name((ebb_category)first),
-                    ebb_size_format(m->by_category_at_peak[second], b, sizeof(b)), ebb_category_name((ebb_category)second));
-}
-
-/* Uniform segments are plans of the program's class; where rounding hides one that is faster than what
- * was found, it is tried too. */
-static ebb_status try_uniform(planner *p, size_t budget)
-{
-    const ebb__chain *c = &p->profile.chain;
-    int blocks = p->profile.plan->n_blocks;
-    for (int k = 1; k <= blocks; k++) {
-        double extra = 0;
-        for (int b = 0; b < blocks; b++) {
-            bool last = b % k == k - 1 || b == blocks - 1;
-            extra += last ? c->stages[b + 1].replay_ns : c->stages[b + 1].forward_ns;
-        }
-        const ebb_plan *best = fastest_within(p, budget), *tried = NULL;
-        double n = (double)p->config->train.accumulate;
-        if (best && extra * n >= best->info.overhead * p->none_ns) continue;
-        ebb_plan *plan = NULL;
-        EBB_TRY(ebb__plan_copy(&plan, p->profile.plan));
-        for (int first = 0; first < blocks; first += k)
-            plan->segments[plan->n_segments++] =
-                (ebb_block_range){ first, first + k - 1 < blocks ? first + k - 1 : blocks - 1 };
-        EBB_TRY(try_plan(p, plan, &tried));
-    }
-    return EBB_OK;
-}
-
-/* Tries plans near the program's smallest budget, on a grid that is fine there; what fragments least is
- * not always what allocates least. */
-static ebb_status try_smallest(planner *p)
-{
-    static const double factors[] = { 1, 1.02, 1.05, 1.1, 1.2, 1.4 };
-    const ebb_plan *plan = NULL;
-    size_t least = SIZE_MAX, bytes = chain_bytes(&p->profile.chain);
-    do {
-        EBB_TRY(solve(p, bytes));
-        if (ebb__chain_smallest(p->table) == SIZE_MAX) break;
-        least = ebb__chain_smallest(p->table);
-        bytes = 2 * least;
-    } while (p->table_bytes / 2 >= bytes);
-    for (size_t i = 0; i < sizeof(factors) / sizeof(factors[0]) && least != SIZE_MAX; i++)
-        EBB_TRY(propose(p, (size_t)((double)least * factors[i]), &plan));
-    return EBB_OK;
-}
-
-static ebb_status halve(planner *p, size_t budget)
-{
-    const ebb_plan *plan = NULL;
-    size_t low = ebb__chain_smallest(p->table), high = p->table_bytes;
-    for (int i = 0; i < HALVINGS && low < high; i++) {
-        size_t middle = low + (high - low) / 2;
-        EBB_TRY(propose(p, middle, &plan));
-        if (plan && fits(p, plan, budget)) low = middle;
-        else high = middle;
-    }
-    return EBB_OK;
-}
-
-/* On the grid of the budget, and on the one that a smaller budget would get. */
-static ebb_status search(planner *p, size_t budget)
-{
-    const ebb_plan *plan = NULL;
-    if (fits(p, p->tried[0], budget)) return EBB_OK; /* keeping everything does */
-    EBB_TRY(planner_profile(p));
-    size_t base = p->profile.base_bytes, left = budget > base ? budget - base : 1;
-    EBB_TRY(solve(p, left));
-    size_t low = ebb__chain_smallest(p->table);
-    if (low != SIZE_MAX) EBB_TRY(propose(p, low, &plan));
-    if (!plan || !fits(p, plan, budget)) EBB_TRY(try_smallest(p));
-    if (!fastest_within(p, budget)) return EBB_OK;
-    EBB_TRY(halve(p, budget));
-    EBB_TRY(solve(p, left / 2));
-    EBB_TRY(halve(p, budget));
-    return try_uniform(p, budget);
+    ebb_category first = largest_at_peak(m, -1), second = largest_at_peak(m, (int)first);
+    bool is_limit = !p->allocated && p->limit < budget;
+    char asked[32], needed[32], a[32], b[32], all[32], limit[32], beside[80] = "";
+    if (p->allocated && p->limit < SIZE_MAX)
+        snprintf(beside, sizeof(beside), " and memory.limit, %s reserved", ebb_size_format(p->limit, limit, sizeof(limit)));
+    return ebb_fail(EBB_EBUDGET, "plan: nothing fits %s%s of %s bytes%s; the smallest plan needs %s (%zu bytes). Of its %s "
+                    "allocated at the peak, %s are %s and %s %s", is_limit ? "memory.limit, " : "",
+                    ebb_size_format(is_limit ? p->limit : budget, asked, sizeof(asked)),
+                    p->allocated ? "allocated" : "reserved", beside,
+                    ebb_size_format(peak_of(p, least), needed, sizeof(needed)), peak_of(p, least),
+                    ebb_size_format(m->peak_allocated_bytes, all, sizeof(all)),
+                    ebb_size_format(m->by_category_at_peak[first], a, sizeof(a)), ebb_category_name(first),
+                    ebb_size_format(m->by_category_at_peak[second], b, sizeof(b)), ebb_category_name(second));
 }
 
 ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config, const ebb_train_options *options, size_t budget_bytes,
@@ -293,6 +308,7 @@ ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config, const ebb_tra
     planner *p = ebb__calloc(1, sizeof(*p));
     if (!p) return EBB_ENOMEM;
     ebb_status st = planner_init(p, config, options, allocated);
+    if (config->memory.limit_bytes) p->limit = config->memory.limit_bytes;
     if (st == EBB_OK) st = search(p, budget_bytes);
     if (st == EBB_OK) {
         const ebb_plan *best = fastest_within(p, budget_bytes);
@@ -305,44 +321,56 @@ ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config, const ebb_tra
 
 /* ---- the frontier --------------------------------------------------------------------------- */
 
-/* A point is worth its time where it saves a 200th at least. */
-enum { FRONTIER_POINTS = 32, LEAST_STEP = 200 };
-
-/* Budgets from all to the smallest, denser towards it, each on a grid that is fine enough for it. */
 static ebb_status walk_frontier(planner *p)
 {
-    const ebb_plan *plan = NULL;
-    EBB_TRY(try_smallest(p));
-    size_t all = chain_bytes(&p->profile.chain), low = ebb__chain_smallest(p->table);
-    if (low == SIZE_MAX) return EBB_OK;
-    for (int i = FRONTIER_POINTS - 1; i > 0; i--) {
-        double part = (double)i / FRONTIER_POINTS;
-        size_t bytes = low + (size_t)((double)(all - low) * part * part);
-        EBB_TRY(solve(p, bytes));
-        EBB_TRY(propose(p, bytes, &plan));
+    EBB_TRY(planner_profile(p));
+    ebb__candidates *c = &p->candidates;
+    size_t uniform = c->n;
+    for (bool more = true; more;) {
+        EBB_TRY(ebb__candidates_next(c, &more));
+        if (more) EBB_TRY(try_wanted(p, c->level, c->n, may_be_on_frontier, 0));
     }
-    return EBB_OK;
+    EBB_TRY(try_wanted(p, 0, uniform, may_be_on_frontier, 0));
+    return try_smallest(p);
 }
+
+/* From the fastest to the smallest, each smaller than the one before by its `step`th part at least; the smallest of
+ * all is there whatever it saves.  *n may go beyond `max`. */
+static void pick(const ebb_plan *points[], int max, int *n, const planner *p, size_t step)
+{
+    const ebb_plan *last = smallest(p);
+    size_t budget = SIZE_MAX;
+    for (*n = 0; last; ++*n) {
+        const ebb_plan *best = fastest_within(p, budget);
+        if (!best) best = last;
+        if (*n < max) points[*n] = best;
+        if (best == last) last = NULL;
+        budget = peak_of(p, best) - peak_of(p, best) / step;
+        if (budget == peak_of(p, best)) budget--;
+    }
+}
+
+enum { LEAST_STEP = 200 };
 
 ebb_status ebb_plan_frontier(ebb_plan *plans[], int max, int *n, const ebb_config *config,
                              const ebb_train_options *options, bool allocated)
 {
     planner *p = ebb__calloc(1, sizeof(*p));
-    if (!p) return EBB_ENOMEM;
+    const ebb_plan **points = ebb__calloc((size_t)max, sizeof(const ebb_plan *));
+    int found = 0;
     *n = 0;
-    ebb_status st = planner_init(p, config, options, allocated);
-    if (st == EBB_OK) st = planner_profile(p);
+    ebb_status st = p && points ? planner_init(p, config, options, allocated) : EBB_ENOMEM;
     if (st == EBB_OK) st = walk_frontier(p);
-    size_t budget = SIZE_MAX;
-    while (st == EBB_OK && *n < max) {
-        const ebb_plan *best = fastest_within(p, budget);
-        if (!best) break;
-        st = ebb__plan_copy(&plans[*n], best);
+    for (size_t step = LEAST_STEP; st == EBB_OK && (step == LEAST_STEP || found > max); step /= 2)
+        pick(points, max, &found, p, step);
+    if (st == EBB_OK && found == 0) st = nothing_fits(p, SIZE_MAX);
+    for (int i = 0; st == EBB_OK && i < found; i++) {
+        st = ebb__plan_copy(&plans[i], points[i]);
         if (st == EBB_OK) ++*n;
-        budget = peak_of(p, best) - peak_of(p, best) / LEAST_STEP;
     }
     for (; st != EBB_OK && *n > 0; --*n) ebb_plan_free(plans[*n - 1]);
-    planner_deinit(p);
+    if (p) planner_deinit(p);
+    ebb__free(points);
     ebb__free(p);
     return st;
 }

@@ -187,7 +187,8 @@ static void read_choice(ebb__profile *out, const probe *p, uint32_t ops, bool aw
                 .forward = above(f->forward_peak, below),
                 .backward = above(f->backward_peak, below + (n > 1 ? 0 : later)),
                 .host = away ? f->host : 0,
-                .extra_ns = f->recompute_ns / n + (away ? 2 * (double)f->host / p->rates->copy_bytes_per_ns : 0),
+                .extra_ns = f->recompute_ns / n,
+                .copy_ns = 2 * (double)f->host / p->rates->copy_bytes_per_ns, /* also where the config says so */
             };
         }
         below += f->held;
@@ -205,7 +206,7 @@ static bool alike(const ebb__stage *a, const ebb__stage *b)
     bool same = a->divisible == b->divisible && a->n_choices == b->n_choices && a->forward_ns == b->forward_ns &&
                 near(a->input, b->input) && near(a->gradients, b->gradients);
     for (int k = 0; same && k < a->n_choices; k++)
-        same = a->choices[k].extra_ns == b->choices[k].extra_ns && near(a->choices[k].keep, b->choices[k].keep) &&
+        same = a->choices[k].extra_ns == b->choices[k].extra_ns && a->choices[k].copy_ns == b->choices[k].copy_ns && near(a->choices[k].keep, b->choices[k].keep) &&
                near(a->choices[k].host, b->choices[k].host);
     return same;
 }
@@ -238,7 +239,8 @@ static void level(ebb__chain *c)
 /* One that is only for blocks outside segments is no reason to drop one for all. */
 static bool dominated(const ebb__choice *a, const ebb__choice *by)
 {
-    return a->host >= by->host && a->keep >= by->keep && a->backward >= by->backward && a->extra_ns >= by->extra_ns;
+    return a->host >= by->host && a->keep >= by->keep && a->backward >= by->backward &&
+           a->extra_ns + a->copy_ns >= by->extra_ns + by->copy_ns;
 }
 
 /* Choices that go to host memory, in as many of the first blocks as its limit allows: those are held longest.  An

@@ -12,6 +12,10 @@
 #define UPDATE_BYTES_PER_NS 1.5
 #define RECIPE_FACTOR 1.1 /* over a forward */
 
+/* Of a calibration: a file that says otherwise was not measured. */
+#define LEAST_FACTOR 1e-4
+#define MOST_FACTOR 1e6
+
 typedef struct built_in {
     const char *op;
     double forward, backward;
@@ -86,17 +90,19 @@ static ebb_status read_factors(double out[EBB__N_RATES], const cJSON *item, cons
     bool right = cJSON_GetArraySize(item) == EBB__N_RATES;
     for (int k = 0; k < EBB__N_RATES && right; k++) {
         const cJSON *factor = cJSON_GetArrayItem(item, k);
-        right = cJSON_IsNumber(factor) && factor->valuedouble >= 0;
+        right = cJSON_IsNumber(factor) && (factor->valuedouble == 0 || (factor->valuedouble >= LEAST_FACTOR &&
+                                                                        factor->valuedouble <= MOST_FACTOR));
         if (right) out[k] = factor->valuedouble;
     }
     if (right) return EBB_OK;
-    return ebb_fail(EBB_EFORMAT, "%s: ops.%.40s: expected [forward, backward, recipe, replay], factors from 0", path,
-                    item->string);
+    return ebb_fail(EBB_EFORMAT, "%s: ops.%.40s: expected [forward, backward, recipe, replay], each 0 or from %g to %g; ebb "
+                    "info --calibrate writes the file anew", path, item->string, LEAST_FACTOR, MOST_FACTOR);
 }
 
 static ebb_status read_ops(ebb__rates *out, const cJSON *ops, const char *path)
 {
-    for (const cJSON *item = ops ? ops->child : NULL; item; item = item->next) {
+    if (!cJSON_IsObject(ops)) return ebb_fail(EBB_EFORMAT, "%s: ops: expected an object of factors by op", path);
+    for (const cJSON *item = ops->child; item; item = item->next) {
         double factors[EBB__N_RATES];
         EBB_TRY(read_factors(factors, item, path));
         set_factors(out, item->string, factors);
@@ -152,6 +158,16 @@ static void use_built_ins(ebb__rates *out)
     }
 }
 
+/* A file that is not right is a wrong setting, whatever is wrong with it. */
+static ebb_status fail_of_file(ebb_status st, const char *path)
+{
+    char text[1024];
+    bool named = strncmp(ebb_message(), path, strlen(path)) == 0;
+    snprintf(text, sizeof(text), "%s", ebb_message());
+    if (st == EBB_EFORMAT) st = EBB_EINVAL;
+    return st == EBB_ENOMEM ? st : ebb_fail(st, "%s%s%s", named ? "" : path, named ? "" : ": ", text);
+}
+
 ebb_status ebb__rates_load(ebb__rates *out)
 {
     use_built_ins(out);
@@ -161,8 +177,8 @@ ebb_status ebb__rates_load(ebb__rates *out)
         return EBB_OK;
     }
     cJSON *root = NULL;
-    EBB_TRY(ebb__json_load(&root, path));
-    ebb_status st = read_root(out, root, path);
+    ebb_status st = ebb__json_load(&root, path);
+    if (st == EBB_OK) st = read_root(out, root, path);
     cJSON_Delete(root);
-    return st;
+    return st == EBB_OK ? st : fail_of_file(st, path);
 }

@@ -88,9 +88,7 @@ static ebb_status follow_budget(ebb__run *run, const char *device)
     ebb_train_options options = *run->options;
     options.device = device;
     options.steps = run->steps;
-    size_t budget = run->config->budget_bytes, limit = run->config->memory.limit_bytes;
-    if (limit && limit < budget) budget = limit;
-    EBB_TRY(ebb_plan_make(&run->plan, run->config, &options, budget, false));
+    EBB_TRY(ebb_plan_make(&run->plan, run->config, &options, run->config->budget_bytes, false));
     run->planned = *run->config;
     run->planned.plan = run->plan;
     run->planned.budget_bytes = 0;
@@ -139,13 +137,26 @@ ebb_status ebb__run_open_recorded(ebb__run *run, const ebb_config *config, const
 
 /* ---- a run folder ------------------------------------------------------------------------- */
 
+/* What a step keeps is nothing to a run that takes none: a plan's file may be gone. */
+static ebb_status load_trained_config(ebb_config **out, const char *path, const ebb_train_options *options)
+{
+    size_t n = (size_t)options->n_sets;
+    const char **sets = ebb__calloc(n + 1, sizeof(*sets));
+    if (!sets) return EBB_ENOMEM;
+    for (size_t i = 0; i < n; i++) sets[i] = options->sets[i];
+    sets[n] = "memory.checkpoint=none";
+    ebb_status st = ebb_config_load(out, path, sets, (int)n + 1);
+    ebb__free(sets);
+    return st;
+}
+
 ebb_status ebb__run_open_trained(ebb__run *run, ebb_config **config, const char *run_dir,
                                  const ebb_train_options *options)
 {
     char path[EBB__RUN_PATH_BYTES];
     EBB_TRY(ebb__check_options(options));
     EBB_TRY(ebb__run_file(path, run_dir, "config.json"));
-    EBB_TRY(ebb_config_load(config, path, options->sets, options->n_sets));
+    EBB_TRY(load_trained_config(config, path, options));
     EBB_TRY(ebb__run_open(run, *config, options, options->device));
     EBB_TRY(ebb__run_file(path, run_dir, "weights.safetensors"));
     return ebb_model_load(run->model, path);
@@ -353,6 +364,7 @@ void ebb__run_result(ebb_train_result *out, const ebb__run *run)
     *out = (ebb_train_result){
         .threads = ebb_context_threads(run->ctx),
         .steps = run->steps - run->first_step,
+        .data_items = run->info.n_train,
         .micro_batch_items = run->config->train.batch * (run->info.tokens ? run->info.width : 1),
         .parameters = run->config->model.parameters,
         .loss_first = run->loss_first,

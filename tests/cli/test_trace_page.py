@@ -85,17 +85,24 @@ def check_page(browser, folder, program, config, width, *options):
 
 def check_frontier(found, points, peak, n_marks):
     """What the page draws, and what its budget chooses, is what the JSON says."""
-    check([(p["reserved"], p["allocated"]) for p in found["points"]] ==
-          [(p["predicted_peak_reserved_bytes"], p["predicted_peak_allocated_bytes"]) for p in points], "points", found["points"])
+    check([(p["reserved"], p["allocated"], p["host"]) for p in found["points"]] ==
+          [(p["predicted_peak_reserved_bytes"], p["predicted_peak_allocated_bytes"], p["predicted_peak_host_bytes"])
+           for p in points], "points", found["points"])
+    check(found["legible"], "plans in the table reach beyond the window")
     check(found["circles"] == len(points) and found["marks"] == n_marks, "drawn", found["circles"], found["marks"])
     peaks = [p[f"predicted_peak_{peak}_bytes"] for p in points]
     for at in found["budgets"]:
         row = next(i for i, bytes in enumerate(peaks) if bytes <= at["budget"])
         check(at["row"] == row and at["chosen"] == peaks[row], "the fastest plan within", at)
-        said = [points[row]["segments"], *(r["ops"] for r in points[row]["recompute"])]
+        host = points[row]["predicted_peak_host_bytes"]
+        check(at["host"] == host and (at["away"] > 0) == (len(points[row]["offload"]) > 0), "host memory", at)
+        settings = [f"memory.checkpoint=budget:{points[row]['predicted_peak_reserved_bytes']}"]
+        check(at["settings"] == settings + ["memory.offload=auto"] * any(p["offload"] for p in points), "settings", at)
+        said = [points[row]["offload"], points[row]["segments"], *(r["ops"] for r in points[row]["recompute"])]
         check(at["rows"] >= 1 if any(said) else at["rows"] == 1, "blocks of the plan", at, said)
     check(found["budgets"][0]["row"] == len(points) - 1 and found["budgets"][-1]["row"] == 0, "ends of the slider", found["budgets"])
     smallest, mark = found["tips"]
+    check(("host memory" in smallest) == (points[-1]["predicted_peak_host_bytes"] > 0), "host memory of a plan:", smallest)
     check(f"{points[-1]['predicted_peak_reserved_bytes']:,} bytes" in smallest and "time" in smallest, "pointing at a plan:", smallest)
     check(mark.startswith("none"), "pointing at a mark:", mark)
 
@@ -172,6 +179,7 @@ def main():
         page = check_plan_page(browser, folder, program, models / "gpt-synthetic.json", 1300, *size, *own)
         check_print(browser, folder, page)
         check_plan_page(browser, folder, program, models / "gpt-synthetic.json", 360, *size, *own, "--allocated")
+        check_plan_page(browser, folder, program, models / "gpt-synthetic.json", 360, *size, *own, "--allocated", "--offload")
         check_frontier_of_trace(browser, folder, program, models / "gpt-synthetic.json")
         check_page(browser, folder, program, models / "mlp-synthetic.json", 360, "--against", "train.batch=4")
         check_page(browser, folder, program, models / "gpt-synthetic.json", 1300, "--against", "memory.offload=all")

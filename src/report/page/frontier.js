@@ -10,6 +10,11 @@ const ofAll = figures => (peakOf(figures) / peakOf(FRONTIER.points[0])).toFixed(
 const flops = n => (n > 0 ? d3.format('.3s')(n).replace(/([kMGTP])$/, ' $1') : '0');
 // Points come from the fastest: the first that fits.  -1: none does.
 const fastestWithin = budget => FRONTIER.points.findIndex(p => peakOf(p) <= budget);
+// Whether plans may keep what they save in host memory, so that the setting offered to copy has to allow it.
+const mayOffload = () => FRONTIER.points.some(p => (p.plan.offload || []).length > 0);
+const usesHost = () => [...FRONTIER.points, ...FRONTIER.marks].some(p => p.host > 0);
+// A run's budget is of reserved bytes, whatever the chart is of.
+const settingOf = p => `memory.checkpoint=budget:${p.reserved}`;
 const ownMark = () => d3.least(FRONTIER.marks.filter(m => m.own), peakOf);
 
 function fillFrontier(section) {
@@ -26,9 +31,10 @@ budget. <span class="screen">Point at a dot, or move the budget.</span></p>
 <div class="strip-box"></div>
 <h3>All plans</h3>
 <div class="scroll"><table id="plans"><thead><tr><th class="n">reserved</th><th class="n">allocated</th>
-<th class="n">of none</th><th class="n">added time</th><th>plan</th></tr></thead><tbody>${points.map((p, i) =>
+<th class="n">of none</th><th class="n">added time</th>${usesHost() ? '<th class="n">host memory</th>' : ''}<th>plan</th></tr></thead><tbody>${points.map((p, i) =>
         `<tr><td class="n">${bytesOf(p.reserved, `frontier.${i}.reserved`)}</td><td class="n">${bytesOf(p.allocated, `frontier.${i}.allocated`)}</td>` +
-        `<td class="n">${ofAll(p)}</td><td class="n">${added(p)}</td><td>${escapeText(p.words)}</td></tr>`).join('')}</tbody></table></div>`;
+        `<td class="n">${ofAll(p)}</td><td class="n">${added(p)}</td>` +
+        `${usesHost() ? `<td class="n">${p.host > 0 ? bytesOf(p.host, `frontier.${i}.host`) : '0'}</td>` : ''}<td>${escapeText(p.words)}</td></tr>`).join('')}</tbody></table></div>`;
     front.chart = makeChart(section.querySelector('.chart-box'), `Peak against time of ${points.length} plans, from ${size(most)} to ${size(least)}`);
     front.strip = makeChart(section.querySelector('.strip-box'), 'What the plan keeps and makes again, block by block');
     watchFrontier(section);
@@ -135,13 +141,13 @@ function planRows(plan) {
         depth(s.inside || [], level + 1);
     });
     depth(plan.segments, 0);
-    for (const kind of Object.keys(plan).filter(key => key !== 'segments' && Array.isArray(plan[key])))
-        for (const { blocks, ops } of plan[kind])
-            for (const op of ops || [kind]) {
-                let row = rows.find(r => r[0] === op);
-                if (!row) rows.push(row = [op, kind === 'recompute' ? 'op' : 'away', []]);
-                addRange(row[2], blocks);
-            }
+    for (const { blocks, ops } of plan.recompute || [])
+        for (const op of ops) {
+            let row = rows.find(r => r[0] === op);
+            if (!row) rows.push(row = [op, 'op', []]);
+            addRange(row[2], blocks);
+        }
+    if ((plan.offload || []).length) rows.push(['offload', 'away', plan.offload]);
     return rows.length ? rows : [['all kept', 'kept', [[0, FRONTIER.blocks - 1]]]];
 }
 
@@ -173,8 +179,8 @@ function chooseBudget(budget) {
     if (!p) return;
     top.append('circle').attr('class', 'chosen').attr('r', 7).attr('cx', x(peakOf(p))).attr('cy', y(p.overhead));
     document.getElementById('chosen').innerHTML = `<p>The fastest within ${size(budget)}: <b>${added(p)}</b> time,
-<b>${bytesOf(peakOf(p), 'frontier.chosen')}</b> ${FRONTIER.peak} (${ofAll(p)} of keeping everything), ${p.recompute_flops > 0 ? flops(p.recompute_flops) + ' FLOP' : 'nothing'} made again per step.<br>
-${escapeText(p.words)}. <code>memory.checkpoint=budget:${peakOf(p)}</code></p>`;
+<b>${bytesOf(peakOf(p), 'frontier.chosen')}</b> ${FRONTIER.peak} (${ofAll(p)} of keeping everything), ${p.host > 0 ? `${bytesOf(p.host, 'frontier.chosen.host')} of host memory beside, ` : ''}${p.recompute_flops > 0 ? flops(p.recompute_flops) + ' FLOP' : 'nothing'} made again per step.<br>
+${escapeText(p.words)}. <code>${settingOf(p)}</code>${mayOffload() ? ' with <code>memory.offload=auto</code>' : ''}</p>`;
     drawPlan(p.plan);
 }
 
@@ -182,7 +188,8 @@ ${escapeText(p.words)}. <code>memory.checkpoint=budget:${peakOf(p)}</code></p>`;
 
 function describeFigures(f) {
     return `<b>${escapeText(f.name || f.words)}</b><br>${added(f)} time, ${flops(f.recompute_flops)} FLOP made again<br>` +
-        `reserved <b>${size(f.reserved)}</b> <span class="soft">(${exact(f.reserved)})</span><br>allocated ${size(f.allocated)} <span class="soft">(${exact(f.allocated)})</span>`;
+        `reserved <b>${size(f.reserved)}</b> <span class="soft">(${exact(f.reserved)})</span><br>allocated ${size(f.allocated)} <span class="soft">(${exact(f.allocated)})</span>` +
+        (f.host > 0 ? `<br>host memory ${size(f.host)} <span class="soft">(${exact(f.host)})</span>` : '');
 }
 
 function nearestFigures(event) {
@@ -211,13 +218,16 @@ function watchFrontier(section) {
 function checkFrontier() {
     const shown = path => { const d = document.querySelector(`data[data-path="${path}"]`); return d ? Number(d.value) : null; };
     const slider = document.getElementById('budget'), before = front.budget, box = front.chart.box.getBoundingClientRect(), found = {};
-    found.points = FRONTIER.points.map((p, i) => ({ reserved: shown(`frontier.${i}.reserved`), allocated: shown(`frontier.${i}.allocated`) }));
+    found.points = FRONTIER.points.map((p, i) => ({ reserved: shown(`frontier.${i}.reserved`), allocated: shown(`frontier.${i}.allocated`), host: shown(`frontier.${i}.host`) || 0 }));
+    const narrow = document.documentElement.clientWidth;
+    found.legible = [...document.querySelectorAll('#plans td:last-child')].every(cell => cell.getBoundingClientRect().right <= narrow);
     found.circles = front.chart.svg.selectAll('circle.plan').size();
     found.marks = [...front.chart.svg.node().querySelectorAll('path.ring, path.own')].length;
     found.budgets = [0, 0.3, 0.7, 1].map(share => {
         slider.value = Math.round(Number(slider.min) + share * (slider.max - slider.min));
         slider.dispatchEvent(new Event('input'));
-        return { budget: Number(slider.value), chosen: shown('frontier.chosen'), rows: front.strip.svg.selectAll('rect:not(.line)').size(),
+        return { budget: Number(slider.value), chosen: shown('frontier.chosen'), host: shown('frontier.chosen.host') || 0, settings: [...document.querySelectorAll('#chosen code')].map(c => c.textContent),
+                 away: front.strip.svg.selectAll('rect.away').size(), rows: front.strip.svg.selectAll('rect:not(.line)').size(),
                  row: [...document.querySelectorAll('#plans tbody tr')].findIndex(row => row.className === 'chosen') };
     });
     found.tips = [FRONTIER.points[FRONTIER.points.length - 1], FRONTIER.marks[0]].filter(f => f).map(f => {
