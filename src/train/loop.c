@@ -10,11 +10,13 @@ typedef struct step_report {
     double loss, lr, grad_norm, ms;
 } step_report;
 
-/* Calls the observer, where there is one that wants to hear of `event`. */
+/* Calls the observer, where there is one that wants to hear of `event`.  What it makes is not ours: our line
+ * is no call site for it. */
 #define TELL(run, event, ...)                                                                      \
     ((run)->options->observer && (run)->options->observer->event                                   \
-         ? (run)->options->observer->event((run)->options->observer->user, (run)->ctx,             \
-                                           ##__VA_ARGS__)                                          \
+         ? (ebb_call_site(NULL, 0),                                                                \
+            (run)->options->observer->event((run)->options->observer->user, (run)->ctx,            \
+                                            ##__VA_ARGS__))                                        \
          : EBB_OK)
 
 /* ---- one optimizer step ------------------------------------------------------------------- */
