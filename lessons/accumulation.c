@@ -52,6 +52,7 @@ LESSON(accumulation, "In N parts a batch's activations take 1/N of the bytes")
     TITLES(">parts", ">activations kept", ">of the whole batch's", ">a gradient");
     ROW("1", size(whole), "100.0 %", number(expected));
     for (int parts = 2; parts <= 8; parts *= 2) {
+        SAY("The batch in %d parts:", parts);
         STEP(step(w, x, parts, &kept, &sample));
         ROW(number(parts), size(kept), percent((double)kept, (double)whole), number(sample));
         CHECK(kept * (size_t)parts == whole, "In %d parts: 1/%d.", parts, parts);

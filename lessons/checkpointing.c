@@ -54,10 +54,13 @@ LESSON(checkpointing, "Checkpointing trades kept bytes for FLOPs, bit for bit")
     NAME(w);
     STEP(parameter(&w, ctx, WIDTH, WIDTH));
     STEP(step(&none, ctx, &(net){ w, 1 }, false));
+    STEP(step(&r[0], ctx, &(net){ w, 1 }, true));
+    STEP(step(&r[1], ctx, &(net){ w, 2 }, true));
+    STEP(step(&r[2], ctx, &(net){ w, 4 }, true));
+    STEP(step(&r[3], ctx, &(net){ w, 8 }, true));
     TITLES("segments", ">kept", ">of none", ">peak", ">of none", ">FLOPs more");
     ROW("none", size(none.kept), "", size(none.peak), "", "");
     for (int i = 0; i < 4; i++) {
-        STEP(step(&r[i], ctx, &(net){ w, 1 << i }, true));
         ROW(number(BLOCKS >> i), size(r[i].kept), percent((double)r[i].kept, (double)none.kept), size(r[i].peak),
             percent((double)r[i].peak, (double)none.peak), percent(r[i].flops - none.flops, none.flops));
         same = same && memcmp(r[i].grad, none.grad, sizeof(none.grad)) == 0;

@@ -52,12 +52,14 @@ static ebb_status run(figures *f, const char *allocator)
 
 LESSON(deferred, "Deferred release: fewer, larger frees for more memory")
 {
-    static const char *const options[] = { NULL, "deferred_release_mb:8", "deferred_release_mb:64" };
+    static const char *const names[] = { "plain", "deferred_release_mb:8", "deferred_release_mb:64" };
     figures f[3] = { { 0 } };
+    STEP(run(&f[0], NULL));
+    STEP(run(&f[1], "deferred_release_mb:8"));
+    STEP(run(&f[2], "deferred_release_mb:64"));
     TITLES("allocator", ">peak", ">with waiting", ">reserved", ">times freed");
     for (int i = 0; i < 3; i++) {
-        STEP(run(&f[i], options[i]));
-        ROW(options[i] ? options[i] : "plain", size(f[i].allocated), size(f[i].active),
+        ROW(names[i], size(f[i].allocated), size(f[i].active),
             size(f[i].reserved), number((double)f[i].bursts));
     }
     END_TABLE();

@@ -6,7 +6,7 @@
  *     except RuntimeError as e: errors.append(str(e)) */
 #include "lesson.h"
 
-enum { STEPS = 6 };
+enum { STEPS = 17 };
 static ebb_tensor *forgotten[STEPS]; /* only so that the lesson can clean up behind careless() */
 
 static ebb_status careful(ebb_context *ctx)

@@ -42,8 +42,9 @@ typedef struct lesson {
     do {                                                                        \
         lesson_line line_ = { __func__, #__VA_ARGS__, __LINE__ };               \
         if (!lesson_before(&line_)) return EBB_ESTATE;                          \
-        ebb_call_site(__FILE__, __LINE__);                                      \
+        ebb_site site_ = ebb_call_site(__FILE__, __LINE__);                     \
         ebb_status status_ = (__VA_ARGS__);                                     \
+        ebb_call_site(site_.file, site_.line);                                  \
         if (status_ != EBB_OK) return status_;                                  \
         if (!lesson_after(&line_)) return EBB_ESTATE;                           \
     } while (0)
@@ -52,8 +53,9 @@ typedef struct lesson {
     do {                                                                        \
         lesson_line line_ = { __func__, #__VA_ARGS__, __LINE__ };               \
         if (!lesson_before(&line_)) return EBB_ESTATE;                          \
-        ebb_call_site(__FILE__, __LINE__);                                      \
+        ebb_site site_ = ebb_call_site(__FILE__, __LINE__);                     \
         __VA_ARGS__;                                                            \
+        ebb_call_site(site_.file, site_.line);                                  \
         if (!lesson_after(&line_)) return EBB_ESTATE;                           \
     } while (0)
 /* Runs a call that must fail so, and shows what it says. */
@@ -61,8 +63,10 @@ typedef struct lesson {
     do {                                                                        \
         lesson_line line_ = { __func__, #__VA_ARGS__, __LINE__ };               \
         if (!lesson_before(&line_)) return EBB_ESTATE;                          \
-        ebb_call_site(__FILE__, __LINE__);                                      \
-        if (!lesson_refused(&line_, (expected), (__VA_ARGS__))) return EBB_ESTATE; \
+        ebb_site site_ = ebb_call_site(__FILE__, __LINE__);                     \
+        ebb_status status_ = (__VA_ARGS__);                                     \
+        ebb_call_site(site_.file, site_.line);                                  \
+        if (!lesson_refused(&line_, (expected), status_)) return EBB_ESTATE;    \
     } while (0)
 
 /* Prose, as printf() writes it. */
@@ -178,12 +182,18 @@ typedef struct lesson_terminal {
     bool stops;     /* waits for Enter before each step */
     bool colour;
     bool steps;     /* false: only what is said and checked */
+    int columns;    /* wide */
     int line;       /* of the step that was shown last */
 } lesson_terminal;
 lesson_view lesson_terminal_view; /* user: a lesson_terminal */
 /* The comment that a lesson's source begins with. */
 void lesson_terminal_intro(const lesson_terminal *t, const char *source);
-/* stdout; stops where both ends are a terminal and `all` is false. */
+/* A paragraph. */
+void lesson_terminal_text(const lesson_terminal *t, const char *text);
+/* "  name   text", of a list. */
+void lesson_terminal_item(const lesson_terminal *t, const char *name, const char *text);
+/* stdout; stops where both ends are a terminal and `all` is false.  As wide as the terminal, at least 40
+ * columns and at most 80, which is also the width elsewhere. */
 lesson_terminal lesson_terminal_here(bool all);
 int lesson_program(const lesson *l); /* main() of a lesson by itself */
 

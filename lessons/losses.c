@@ -7,7 +7,7 @@
  *     kept.append(loss.item())      # keeps a float of Python's */
 #include "lesson.h"
 
-enum { STEPS = 6 };
+enum { STEPS = 16 };
 enum what { LOSS, DETACHED, ITEM, N_WHATS };
 typedef struct list { ebb_tensor *tensors[STEPS]; double numbers[STEPS]; } list;
 
@@ -44,6 +44,7 @@ LESSON(losses, "A loss in a list keeps its graph; its number keeps nothing")
     STEP(parameter(&w, ctx, 256, 256));
     const size_t before = allocated(ctx);
     for (enum what keep = LOSS; keep < N_WHATS; keep++) {
+        SAY("Kept: %s.", calls[keep]);
         STEP(evaluate(ctx, w, &kept, keep));
         held[keep] = allocated(ctx) - before;
         nodes[keep] = ebb_live_nodes(ctx);

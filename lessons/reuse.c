@@ -63,6 +63,7 @@ LESSON(reuse, "A new loss each step does not grow memory")
     const size_t base = allocated(ctx);
     TITLES("way", ">peak", ">blocks asked for");
     for (way how = REBIND; how <= ONE_BUFFER; how++) {
+        SAY("A batch each step, by %s:", names[how]);
         STEP(load(ctx, how, &peaks[how], &allocs[how]));
         ROW(names[how], size(peaks[how] - base), number((double)allocs[how]));
     }

@@ -1,13 +1,15 @@
-/* terminal.c: a lesson as text, at most 80 columns wide. */
+/* terminal.c: a lesson as text. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "lesson.h"
 
-enum { COLUMNS = 80, INDENT = 5, BAR = 24, SHOWN_NODES = 6, LINE_BYTES = 512 };
+enum { MOST_COLUMNS = 80, LEAST_COLUMNS = 40, INDENT = 5, ITEM_INDENT = 18 };
+enum { BAR = 24, LEAST_BAR = 4, SHOWN_NODES = 6, LINE_BYTES = 512 };
 
 static const char *const bold = "\033[1m", *const dim = "\033[2m", *const green = "\033[32m", *const red = "\033[31m";
 
@@ -19,40 +21,75 @@ static void styled(const lesson_terminal *t, const char *style, const char *text
     else fputs(text, t->file);
 }
 
-/* Words of `text` from column INDENT on; the cursor stands there already. */
-static void wrap(const lesson_terminal *t, const char *text)
+/* Words of `text`; the cursor stands in `column`, and lines begin at `indent`.  A word that is wider than a
+ * line is cut in pieces. */
+static void wrap_from(const lesson_terminal *t, int column, int indent, const char *text)
 {
-    int column = INDENT;
+    bool first = true; /* no blank before the next word */
     while (*text) {
         int n = (int)strcspn(text, " \n");
-        if (column > INDENT && column + 1 + n > COLUMNS) {
-            fprintf(t->file, "\n%*s", INDENT, "");
-            column = INDENT;
-        } else if (column > INDENT) {
+        if (!first && column + 1 + n > t->columns) {
+            fprintf(t->file, "\n%*s", indent, "");
+            column = indent;
+        } else if (!first) {
             fputc(' ', t->file);
             column++;
         }
+        bool whole = n <= t->columns - column;
+        if (!whole) n = t->columns - column;
         fprintf(t->file, "%.*s", n, text);
         column += n;
         text += n;
-        if (*text == '\n') {
-            fprintf(t->file, "\n%*s", INDENT, "");
-            column = INDENT;
+        first = !whole || *text == '\n';
+        if (first) {
+            fprintf(t->file, "\n%*s", indent, "");
+            column = indent;
         }
-        if (*text) text++;
+        if (whole && *text) text++;
     }
     fputc('\n', t->file);
+}
+
+static void wrap(const lesson_terminal *t, const char *text) { wrap_from(t, INDENT, INDENT, text); }
+
+void lesson_terminal_text(const lesson_terminal *t, const char *text) { wrap_from(t, 0, 0, text); }
+
+void lesson_terminal_item(const lesson_terminal *t, const char *name, const char *text)
+{
+    fprintf(t->file, "  %-*s", ITEM_INDENT - 2, name);
+    wrap_from(t, ITEM_INDENT, ITEM_INDENT, text);
 }
 
 /* "label  text", cut to the width. */
 static void field(const lesson_terminal *t, const char *label, const char *text)
 {
     char head[16];
-    int n = (int)strlen(text), room = COLUMNS - INDENT - 7;
+    int n = (int)strlen(text), room = t->columns - INDENT - 7;
     snprintf(head, sizeof(head), "%*s%-6s ", INDENT, "", label);
     styled(t, dim, head);
     if (n <= room) fprintf(t->file, "%s\n", text);
     else fprintf(t->file, "%.*s...\n", room - 3, text);
+}
+
+/* Lines as they are; those that are too long go on in the next, indented. */
+static void show_lines(const lesson_terminal *t, const char *head, const char *text)
+{
+    int indent = INDENT + (*head ? 2 : 0);
+    if (*head) fprintf(t->file, "%*s%s\n", INDENT, "", head);
+    while (*text) {
+        int n = (int)strcspn(text, "\n"), left = indent;
+        while (n > t->columns - left) {
+            int cut = t->columns - left, blank = cut;
+            while (blank > 0 && text[blank] != ' ') blank--;
+            if (blank > 0) cut = blank;
+            fprintf(t->file, "%*s%.*s\n", left, "", cut, text);
+            text += cut + (blank > 0);
+            n -= cut + (blank > 0);
+            left = indent + 4;
+        }
+        fprintf(t->file, "%*s%.*s\n", left, "", n, text);
+        text += n + (text[n] == '\n');
+    }
 }
 
 /* Appends to a line of LINE_BYTES. */
@@ -140,13 +177,15 @@ static void show_tape(const lesson_terminal *t, const lesson_state *s)
 
 static void show_bytes(const lesson_terminal *t, const lesson_state *s)
 {
-    char line[LINE_BYTES], bar[BAR + 1];
-    size_t full = s->reserved_bytes ? (s->allocated_bytes * BAR + s->reserved_bytes - 1) / s->reserved_bytes : 0;
-    memset(bar, '.', BAR);
+    char line[LINE_BYTES], text[LINE_BYTES], bar[BAR + 1];
+    snprintf(text, sizeof(text), "%s allocated, %s reserved", size(s->allocated_bytes), size(s->reserved_bytes));
+    int room = t->columns - INDENT - 7 - (int)strlen("[] ") - (int)strlen(text);
+    size_t cells = room > BAR ? BAR : room < LEAST_BAR ? 0 : (size_t)room;
+    size_t full = s->reserved_bytes ? (s->allocated_bytes * cells + s->reserved_bytes - 1) / s->reserved_bytes : 0;
+    memset(bar, '.', cells);
     memset(bar, '#', full);
-    bar[BAR] = 0;
-    snprintf(line, sizeof(line), "[%s] %s allocated, %s reserved", bar, size(s->allocated_bytes),
-             size(s->reserved_bytes));
+    bar[cells] = 0;
+    snprintf(line, sizeof(line), cells ? "[%s] %s" : "%s%s", bar, text);
     field(t, "live", line);
 }
 
@@ -193,7 +232,7 @@ void lesson_terminal_intro(const lesson_terminal *t, const char *source)
             wrap(t, prose);
             prose[0] = 0;
         }
-        if (code) fprintf(t->file, "%*s%s\n", INDENT - 1, "", line);
+        if (code) show_lines(t, "", line + 1);
         else if (!line[0]) fputc('\n', t->file);
     }
 }
@@ -236,34 +275,13 @@ static void show_marked(const lesson_terminal *t, const char *style, const char 
     wrap(t, text);
 }
 
-/* Lines as they are; those that are too long go on in the next, indented. */
-static void show_lines(const lesson_terminal *t, const char *head, const char *text)
-{
-    int indent = INDENT + (*head ? 2 : 0);
-    if (*head) fprintf(t->file, "%*s%s\n", INDENT, "", head);
-    while (*text) {
-        int n = (int)strcspn(text, "\n"), left = indent;
-        while (n > COLUMNS - left) {
-            int cut = COLUMNS - left;
-            while (cut > 0 && text[cut] != ' ') cut--;
-            if (cut == 0) break;
-            fprintf(t->file, "%*s%.*s\n", left, "", cut, text);
-            text += cut + 1;
-            n -= cut + 1;
-            left = indent + 4;
-        }
-        fprintf(t->file, "%*s%.*s\n", left, "", n, text);
-        text += n + (text[n] == '\n');
-    }
-}
-
 static void show_text(const lesson_terminal *t, const lesson_event *e)
 {
     switch (e->kind) {
     case LESSON_BEGINS:
         styled(t, bold, e->lesson->name);
         fputs(": ", t->file);
-        fprintf(t->file, "%s\n", e->text);
+        wrap_from(t, (int)strlen(e->lesson->name) + 2, INDENT, e->text);
         break;
     case LESSON_SAYS:
         fputc('\n', t->file);
@@ -296,6 +314,13 @@ bool lesson_terminal_view(void *user, const lesson_event *e)
     return true;
 }
 
+static int columns_of(int fd)
+{
+    struct winsize window;
+    if (ioctl(fd, TIOCGWINSZ, &window) != 0 || window.ws_col == 0 || window.ws_col > MOST_COLUMNS) return MOST_COLUMNS;
+    return window.ws_col < LEAST_COLUMNS ? LEAST_COLUMNS : window.ws_col;
+}
+
 lesson_terminal lesson_terminal_here(bool all)
 {
     const char *term = getenv("TERM"), *plain = getenv("NO_COLOR");
@@ -305,6 +330,7 @@ lesson_terminal lesson_terminal_here(bool all)
         .stops = !all && out && isatty(STDIN_FILENO),
         .colour = out && term && strcmp(term, "dumb") != 0 && !(plain && *plain),
         .steps = true,
+        .columns = columns_of(STDOUT_FILENO),
     };
 }
 

@@ -129,8 +129,9 @@ EBB_API size_t ebb_saved_bytes(const ebb_context *ctx);
 EBB_API void ebb_each_node(const ebb_context *ctx, void (*emit)(void *user, const ebb_node *node), void *user);
 
 /* Why a storage is alive: writes lines, one per holder, each with a path from a live handle
- * ("handle 'loss' -> add #12 -> linear #7, slot in0").  Returns the length that all lines need,
- * as snprintf does. */
+ * ("handle 'loss' -> add #12 -> linear #7, slot in0"), or from a hook where only its user data, as its
+ * visit function tells them, are left ("hook at loop.c:12 on 'w', which holds 'h'"; a hook without visit
+ * looks like a handle).  Returns the length that all lines need, as snprintf does. */
 EBB_API size_t ebb_why(const ebb_storage *storage, char *buf, size_t buf_bytes);
 
 EBB_END_DECLS

@@ -31,7 +31,10 @@ EBB_API void ebb_memory_print(const ebb_memory_stats *stats, void *file);
  * inactive split bytes; blocks and segments; each of all, of the large and of the small pool), columns
  * now, peak, sum of allocated, sum of freed; then the counts of retries and failures. */
 EBB_API void ebb_memory_summary_print(const ebb_context *ctx, void *file);
-/* What steps left behind and who holds it, or that they left nothing. */
+/* A file of `bytes`: it appears under its name when it is complete (a device or a pipe gets the bytes as they
+ * come).  A symbolic link stays, a replaced file's mode too.  Errors: EIO, ENOMEM. */
+EBB_API EBB_NODISCARD ebb_status ebb_file_write(const char *path, const void *data, size_t bytes);
+/* What steps left behind and who holds it, or that they left nothing, or that they were too few to tell. */
 EBB_API void ebb_leak_print(const ebb_leak_report *report, void *file);
 /* "1.2 s", "3 min 20 s", "2 h 5 min"; returns buf. */
 EBB_API char *ebb_time_format(double seconds, char *buf, size_t buf_bytes);

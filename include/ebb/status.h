@@ -29,18 +29,25 @@ EBB_API const char *ebb_message(void);
 EBB_API const char *ebb_status_name(ebb_status status);
 /* Sets the message and returns `status`; for user-defined ops and hooks too. */
 EBB_API ebb_status ebb_fail(ebb_status status, const char *fmt, ...) EBB_PRINTF(2, 3);
-/* Remembers which line of the user's program makes the next nodes and blocks.  Thread: local.
- * `file` must outlive the context (a string literal). */
-EBB_API void ebb_call_site(const char *file, int line);
+/* A line of the user's program; file NULL: unknown. */
+typedef struct ebb_site {
+    const char *file;
+    int line;
+} ebb_site;
+/* Remembers which line makes the next nodes and blocks; returns the line that was remembered before.
+ * Thread: local.  `file` must outlive the context (a string literal). */
+EBB_API ebb_site ebb_call_site(const char *file, int line);
 
 EBB_END_DECLS
 
 /* Returns from the current function when `call` fails.  Allowed where all that is owned sits in
- * EBB_LOCAL variables. */
+ * EBB_LOCAL variables.  While the call runs, its line is the call site; then the one before is again: a call
+ * made without EBB_TRY() is told by the line of the EBB_TRY() that is around it, or by none. */
 #define EBB_TRY(call)                                                  \
     do {                                                               \
-        ebb_call_site(__FILE__, __LINE__);                             \
+        ebb_site ebb_try_site_ = ebb_call_site(__FILE__, __LINE__);    \
         ebb_status ebb_try_status_ = (call);                           \
+        ebb_call_site(ebb_try_site_.file, ebb_try_site_.line);         \
         if (ebb_try_status_ != EBB_OK) return ebb_try_status_;         \
     } while (0)
 

@@ -22,7 +22,7 @@ typedef struct collection {
     size_t *stack, n_stack;   /* items to mark from */
 } collection;
 
-struct ebb_visitor { collection *c; bool marking; };
+typedef struct counter { ebb_visitor visitor; collection *c; bool marking; } counter;
 
 static int by_address(const void *a, const void *b)
 {
@@ -37,7 +37,7 @@ static item *find(collection *c, const void *object)
 }
 
 /* One reference from inside to `object`. */
-static void reference(ebb_visitor *v, const void *object)
+static void reference(counter *v, const void *object)
 {
     item *it = find(v->c, object);
     if (!it) return;
@@ -48,12 +48,9 @@ static void reference(ebb_visitor *v, const void *object)
     }
 }
 
-void ebb_visit(ebb_visitor *visitor, ebb_tensor *held)
-{
-    reference(visitor, held);
-}
+static void held(ebb_visitor *visitor, ebb_tensor *t) { reference((counter *)visitor, t); }
 
-static void visit_item(ebb_visitor *v, const item *it)
+static void visit_item(counter *v, const item *it)
 {
     if (it->is_node) {
         const ebb_node *node = it->object;
@@ -63,14 +60,14 @@ static void visit_item(ebb_visitor *v, const item *it)
         }
         for (int j = 0; j < EBB_MAX_OUT; j++) {
             reference(v, node->pending[j]);
-            ebb__hooks_visit(node->hooks[j], v);
+            ebb__hooks_visit(node->hooks[j], &v->visitor);
         }
     } else {
         const ebb_tensor *t = it->object;
         reference(v, t->node);
         reference(v, t->grad);
         reference(v, t->pending);
-        ebb__hooks_visit(t->hooks, v);
+        ebb__hooks_visit(t->hooks, &v->visitor);
     }
 }
 
@@ -94,7 +91,7 @@ static bool gather(collection *c, const ebb_context *ctx)
 
 static void mark_alive(collection *c)
 {
-    ebb_visitor v = { c, false };
+    counter v = { { held }, c, false };
     for (size_t i = 0; i < c->n; i++) visit_item(&v, &c->items[i]);
     v.marking = true;
     for (size_t i = 0; i < c->n; i++)

@@ -26,6 +26,9 @@ ebb_status ebb_hook_add(ebb_tensor *t, const ebb_hook *hook, int *id)
     }
     entry->id = (*hooks)->next_id++;
     entry->hook = *hook;
+    entry->ctx = t->ctx;
+    entry->site = ebb__site_get();
+    t->ctx->n_hooks++;
     ebb__hook_entry **last = &(*hooks)->first;
     while (*last) last = &(*last)->next;
     *last = entry;
@@ -35,6 +38,7 @@ ebb_status ebb_hook_add(ebb_tensor *t, const ebb_hook *hook, int *id)
 
 static void entry_free(ebb__hook_entry *entry)
 {
+    entry->ctx->n_hooks--;
     if (entry->hook.free) entry->hook.free(entry->hook.user);
     ebb__free(entry);
 }
@@ -127,6 +131,8 @@ ebb_status ebb__hooks_run_accumulated(struct ebb__hooks *hooks, ebb_tensor *leaf
     sweep(hooks);
     return st;
 }
+
+void ebb_visit(ebb_visitor *visitor, ebb_tensor *held) { visitor->held(visitor, held); }
 
 void ebb__hooks_visit(const struct ebb__hooks *hooks, ebb_visitor *visitor)
 {

@@ -1,29 +1,27 @@
-/* leak.c: what steps leave behind, found by the ids that storages and nodes got in order of creation. */
+/* leak.c: what steps leave behind: figures at each step's end, and counts by line of the program. */
 #include <ebb/leak.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "autograd/node.h"
+#include "autograd/growth.h"
+#include "autograd/hooks.h"
+#include "autograd/tally.h"
 #include "core/mem.h"
 
-/* The first ids that a later step gives. */
-typedef struct mark { uint64_t storage, node; } mark;
-typedef struct left { size_t n, bytes, graph_bytes, nodes; } left;
-
-enum { N_ENDS = EBB_LEAK_WINDOW + 2 };
+typedef enum figure { BYTES, STORAGES, NODES, HOOKS, N_FIGURES } figure;
 
 struct ebb_leak_watch {
     ebb_context *ctx;
-    int64_t steps;                     /* ended */
-    mark baseline;                     /* at the first end */
-    mark ends[N_ENDS];                 /* of the latest steps; of step s (from 1) at s % N_ENDS */
-    /* Storages and nodes left at the end of the latest step whose number is a power of two, and of the
-     * one before. */
-    int64_t power;
-    size_t at_power, before_power;
+    int64_t steps;                  /* ended */
+    ebb__growth figures[N_FIGURES];
+    uint64_t last_tensor, last_node; /* the first ids after the end of the step before the last one, */
+    uint64_t next_tensor, next_node; /* and after the last one's */
+    /* At the ends of the latest step whose number is a power of two, of the one before, and now. */
+    ebb__tally tallies[3];
+    int latest;                     /* of the first two */
 };
 
-static const mark *end_of(const ebb_leak_watch *w, int64_t step) { return &w->ends[step % N_ENDS]; }
+enum { NOW = 2 };
 
 ebb_status ebb_leak_watch_new(ebb_leak_watch **out, ebb_context *ctx)
 {
@@ -36,121 +34,112 @@ ebb_status ebb_leak_watch_new(ebb_leak_watch **out, ebb_context *ctx)
 
 void ebb_leak_watch_free(ebb_leak_watch *watch) { ebb__free(watch); }
 
-/* ---- counting ----------------------------------------------------------------------------- */
-
-static bool made_between(uint64_t id, uint64_t from, uint64_t to) { return id >= from && id < to; }
-
-/* What was made after the baseline and before the step that ended last. */
-static left count(const ebb_leak_watch *w)
-{
-    left sum = { 0 };
-    if (w->steps < 3) return sum;
-    const mark *from = &w->baseline, *to = end_of(w, w->steps - 1);
-    for (const ebb_storage *s = w->ctx->storages; s; s = s->next) {
-        if (!made_between(s->id, from->storage, to->storage)) continue;
-        sum.n++;
-        sum.bytes += s->bytes;
-        if (s->kept + s->refilled > 0) sum.graph_bytes += s->bytes;
-    }
-    for (const ebb_node *n = w->ctx->nodes; n; n = n->next) sum.nodes += made_between(n->seq, from->node, to->node);
-    return sum;
-}
-
 void ebb_leak_watch_step(ebb_leak_watch *w)
 {
-    mark now = { w->ctx->next_tensor_id, w->ctx->next_node_seq };
+    const ebb_context *ctx = w->ctx;
+    const size_t levels[N_FIGURES] = { ctx->storage_bytes, ctx->n_storages, ctx->n_nodes, ctx->n_hooks };
     w->steps++;
-    if (w->steps == 1) w->baseline = now;
-    w->ends[w->steps % N_ENDS] = now;
-    if (w->steps < 2 * w->power) return;
-    left sum = count(w);
-    w->before_power = w->at_power;
-    w->at_power = sum.n + sum.nodes;
-    w->power = w->steps;
+    for (figure f = 0; f < N_FIGURES; f++) ebb__growth_add(&w->figures[f], levels[f]);
+    w->last_tensor = w->next_tensor;
+    w->last_node = w->next_node;
+    w->next_tensor = ctx->next_tensor_id;
+    w->next_node = ctx->next_node_seq;
+    if (w->steps < 2 * w->tallies[w->latest].step) return;
+    w->latest = 1 - w->latest;
+    ebb__tally_take(&w->tallies[w->latest], ctx, w->steps, w->last_tensor, w->last_node);
 }
 
-/* Of the steps in the window before the last one, those that left something; *bytes: how much. */
-static int steps_that_left(const ebb_leak_watch *w, size_t *bytes, int *n_steps)
+bool ebb_leak_grows(const ebb_leak_watch *w)
 {
-    int n = 0;
-    *n_steps = 0;
-    *bytes = 0;
-    for (int64_t step = w->steps - 1; step > 1 && step >= w->steps - EBB_LEAK_WINDOW; step--) {
-        const mark *from = end_of(w, step - 1), *to = end_of(w, step);
-        bool any = false;
-        for (const ebb_storage *s = w->ctx->storages; s; s = s->next)
-            if (made_between(s->id, from->storage, to->storage)) {
-                any = true;
-                *bytes += s->bytes;
-            }
-        for (const ebb_node *node = w->ctx->nodes; node && !any; node = node->next)
-            any = made_between(node->seq, from->node, to->node);
-        n += any;
-        ++*n_steps;
-    }
-    return n;
+    for (figure f = 0; f < N_FIGURES; f++)
+        if (ebb__growth_goes_on(&w->figures[f])) return true;
+    return false;
 }
 
-/* ---- who holds it ------------------------------------------------------------------------- */
+/* ---- the report --------------------------------------------------------------------------- */
 
-static bool same_line(const ebb_leak_holder *h, const ebb_storage_info *info)
+static size_t more(size_t now, size_t before) { return now > before ? now - before : 0; }
+
+static ebb__line growth_of(const ebb__line *now, const ebb__line *before)
 {
-    return h->line == info->line && strcmp(h->file, info->file) == 0 && strcmp(h->op, info->op) == 0 &&
-           strcmp(h->scope, info->scope) == 0;
+    ebb__line grown = *now;
+    grown.bytes = more(now->bytes, before->bytes);
+    grown.graph_bytes = more(now->graph_bytes, before->graph_bytes);
+    grown.storages = more(now->storages, before->storages);
+    grown.nodes = more(now->nodes, before->nodes);
+    grown.hooks = more(now->hooks, before->hooks);
+    return grown;
 }
 
 /* The text ends with a whole line. */
-static void tell_why(ebb_leak_holder *h, const ebb_storage *s)
+static void tell_why(ebb_leak_holder *h, const ebb__line *grown)
 {
-    if (ebb_why(s, h->why, sizeof h->why) < sizeof h->why) return;
-    char *end = strrchr(h->why, '\n');
+    size_t n = grown->bytes || grown->storages ? ebb_why(grown->storage, h->why, sizeof h->why)
+               : grown->nodes                  ? ebb__why_node(grown->node, h->why, sizeof h->why)
+                                               : ebb__why_hook(grown->hooked, h->why, sizeof h->why);
+    char *end = n < sizeof h->why ? NULL : strrchr(h->why, '\n');
     if (end) end[1] = 0;
 }
 
-/* Adds a storage to its line's group; a line that is met when all groups are taken replaces none. */
-static void group(ebb_leak_report *r, const ebb_storage *s)
+static bool larger(const ebb_leak_holder *a, const ebb_leak_holder *b)
 {
-    ebb_storage_info info = ebb_storage_info_get(s);
-    int i = 0;
-    while (i < r->n_holders && !same_line(&r->holders[i], &info)) i++;
-    if (i == EBB_LEAK_HOLDERS) return;
-    ebb_leak_holder *h = &r->holders[i];
-    if (i == r->n_holders) {
-        *h = (ebb_leak_holder){ .op = info.op, .scope = info.scope, .file = info.file, .line = info.line };
-        r->n_holders++;
+    if (a->bytes != b->bytes) return a->bytes > b->bytes;
+    return a->storages + a->nodes + a->hooks > b->storages + b->nodes + b->hooks;
+}
+
+/* Keeps the largest, in order. */
+static void insert(ebb_leak_report *r, const ebb_leak_holder *h, const ebb__line *lines[], const ebb__line *line)
+{
+    int at = r->n_holders;
+    while (at > 0 && larger(h, &r->holders[at - 1])) at--;
+    if (at == EBB_LEAK_HOLDERS) return;
+    if (r->n_holders < EBB_LEAK_HOLDERS) r->n_holders++;
+    for (int i = r->n_holders - 1; i > at; i--) {
+        r->holders[i] = r->holders[i - 1];
+        lines[i] = lines[i - 1];
     }
-    h->n++;
-    h->bytes += info.bytes;
-    tell_why(h, s);
+    r->holders[at] = *h;
+    lines[at] = line;
 }
 
-static int by_bytes(const void *a, const void *b)
+static void find_holders(ebb_leak_report *r, const ebb__tally *now, const ebb__tally *before)
 {
-    size_t x = ((const ebb_leak_holder *)a)->bytes, y = ((const ebb_leak_holder *)b)->bytes;
-    return x < y ? 1 : x > y ? -1 : 0;
+    const ebb__line *lines[EBB_LEAK_HOLDERS];
+    for (int i = 0; i < EBB__TALLY_LINES; i++) {
+        const ebb__line *line = &now->lines[i];
+        if (!line->key) continue;
+        ebb__line grown = growth_of(line, ebb__tally_find(before, line->key));
+        if (grown.bytes + grown.storages + grown.nodes + grown.hooks == 0) continue;
+        ebb_leak_holder h = { .op = line->op, .scope = line->scope, .file = line->file, .line = line->line_number,
+                              .bytes = grown.bytes, .storages = grown.storages, .nodes = grown.nodes,
+                              .hooks = grown.hooks };
+        insert(r, &h, lines, line);
+    }
+    for (int i = 0; i < r->n_holders; i++) {
+        ebb__line grown = growth_of(lines[i], ebb__tally_find(before, lines[i]->key));
+        tell_why(&r->holders[i], &grown);
+    }
 }
 
-void ebb_leak_report_get(ebb_leak_report *report, const ebb_leak_watch *w)
+void ebb_leak_report_get(ebb_leak_report *report, ebb_leak_watch *w)
 {
-    size_t window_bytes;
-    int n_steps, leaking = steps_that_left(w, &window_bytes, &n_steps);
-    left sum = count(w);
     *report = (ebb_leak_report){
+        .grows = ebb_leak_grows(w),
         .steps = w->steps,
-        .n = sum.n,
-        .bytes = sum.bytes,
-        .graph_bytes = sum.graph_bytes,
-        .nodes = sum.nodes,
-        .bytes_per_step = n_steps ? window_bytes / (size_t)n_steps : 0,
+        .steps_needed = EBB_LEAK_STEPS,
         .cyclic = ebb_cyclic_tensors(w->ctx),
     };
-    /* What is bounded (say the losses of the last 10 steps) is no more than it was long ago; what one step in
-     * many leaves (an evaluation's, say) is seen over a longer time only. */
-    size_t now = sum.n + sum.nodes;
-    bool steady = now > w->at_power && w->at_power > w->before_power && w->before_power > 0;
-    report->grows = (leaking >= EBB_LEAK_STEPS && now > w->before_power) || steady;
-    if (w->steps < 3) return;
-    for (const ebb_storage *s = w->ctx->storages; s; s = s->next)
-        if (made_between(s->id, w->baseline.storage, end_of(w, w->steps - 1)->storage)) group(report, s);
-    qsort(report->holders, (size_t)report->n_holders, sizeof report->holders[0], by_bytes);
+    if (!report->grows) return;
+    ebb__tally *now = &w->tallies[NOW];
+    const ebb__tally *before = &w->tallies[1 - w->latest];
+    ebb__tally_take(now, w->ctx, w->steps, w->last_tensor, w->last_node);
+    ebb__line grown = growth_of(&now->all, &before->all);
+    report->since = before->step;
+    report->bytes = grown.bytes;
+    report->graph_bytes = grown.graph_bytes;
+    report->storages = grown.storages;
+    report->nodes = grown.nodes;
+    report->hooks = grown.hooks;
+    report->bytes_per_step = grown.bytes / (size_t)(w->steps - before->step);
+    find_holders(report, now, before);
 }

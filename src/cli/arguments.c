@@ -17,6 +17,14 @@ const cli_option cli_common_options[] = {
 #undef AT
 const int cli_n_common_options = sizeof(cli_common_options) / sizeof(cli_common_options[0]);
 
+bool cli_option_applies(const cli_option *o, const cli_command *command)
+{
+    static const char *const of_config[] = { "--set", "--device", "--threads" };
+    for (int i = 0; i < 3; i++)
+        if (command->no_config && strcmp(o->name, of_config[i]) == 0) return false;
+    return true;
+}
+
 /* ---- looking up --------------------------------------------------------------------------- */
 
 static const cli_option *find_in(const cli_option *options, int n, const char *name, size_t length)
@@ -96,6 +104,8 @@ static int take_option(cli_args *args, int left, char **argv, int *used)
     const cli_option *o = find_option(args, text, length);
     *used = 1;
     if (!o) return unknown_option(args, text);
+    if (args->command && !cli_option_applies(o, args->command))
+        return cli_usage(args, "%s: ebb %s reads no config, so it would do nothing", o->name, args->command->name);
     if (!o->value) {
         if (equals) return cli_usage(args, "%s takes no value", o->name);
         return set_value(args, o, "");

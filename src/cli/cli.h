@@ -50,6 +50,7 @@ typedef struct cli_command {
     const cli_option *options;
     int n_options;
     int (*run)(const cli_args *args); /* returns the exit status */
+    bool no_config; /* it reads none: --set, --device and --threads would do nothing and are refused */
 } cli_command;
 
 extern const cli_command cli_train, cli_compare, cli_estimate, cli_trace, cli_grads, cli_eval, cli_sample,
@@ -58,6 +59,8 @@ extern const cli_command *const cli_commands[];
 extern const int cli_n_commands;
 extern const cli_option cli_common_options[];
 extern const int cli_n_common_options;
+/* False: an option of every command that would do nothing in this one, as it reads no config. */
+bool cli_option_applies(const cli_option *option, const cli_command *command);
 
 /* Fills args from argv[1..).  Returns CLI_DONE, or CLI_USAGE after saying what is wrong. */
 int cli_parse(cli_args *args, int argc, char **argv);
@@ -82,6 +85,8 @@ int cli_usage(const cli_args *args, const char *fmt, ...) EBB_PRINTF(2, 3);
 /* Before work that takes time: `file` (NULL: nothing) can be made where it is.  CLI_DONE, or CLI_USAGE after
  * saying why not. */
 int cli_check_writable(const cli_args *args, const char *file);
+/* "wrote FILE" where a summary is wanted; not into what was written. */
+void cli_say_wrote(const cli_args *args, const char *file);
 
 /* ---- JSON -------------------------------------------------------------------------------- */
 
@@ -185,9 +190,9 @@ void cli_recipes_end(cli_recipes *recipes, bool said);
 
 /* What steps leave behind: begin before the first, step after each, end while the model is there. */
 typedef struct cli_leak {
-    bool on, told;
+    bool on;
     ebb_progress_line *line; /* cleared before a warning */
-    int64_t steps;
+    int64_t steps, told_at;  /* the step of the warning; 0: none */
     ebb_leak_watch *watch;
     ebb_leak_report report;
     cli_json json; /* of the report; it outlives the model, as does the text */

@@ -18,9 +18,14 @@ static int print_list(const cli_args *args)
         }
         return cli_json_end(&json, args, CLI_DONE);
     }
-    printf("Each lesson shows one thing with measured bytes.  In this order:\n\n");
-    for (int i = 0; i < course_size; i++) printf("  %-15s %s\n", course[i].lesson->name, course[i].lesson->claim);
-    printf("\nebb lesson %s runs the first, step by step; --all does not stop.\n", course[0].lesson->name);
+    lesson_terminal terminal = lesson_terminal_here(true);
+    lesson_terminal_text(&terminal, "Each lesson shows one thing with measured bytes. In this order:\n");
+    for (int i = 0; i < course_size; i++)
+        lesson_terminal_item(&terminal, course[i].lesson->name, course[i].lesson->claim);
+    char last[128];
+    snprintf(last, sizeof(last), "\nebb lesson %s runs the first, step by step; --all does not stop.",
+             course[0].lesson->name);
+    lesson_terminal_text(&terminal, last);
     return CLI_DONE;
 }
 
@@ -61,7 +66,7 @@ static int run_shown(const course_entry *from, int n, const cli_args *args)
         if (outcome == LESSON_NO_MEMORY) return CLI_NO_MEMORY;
         n_failed += outcome == LESSON_FAILED;
     }
-    if (n == 1 && !args->quiet && from + 1 < course + course_size)
+    if (n == 1 && n_failed == 0 && !args->quiet && from + 1 < course + course_size)
         printf("\nNext: ebb lesson %s\n", from[1].lesson->name);
     if (n > 1 && !args->quiet && n_failed == 0) printf("\n%d lessons, all true\n", n);
     if (n > 1 && n_failed > 0) fprintf(stderr, "ebb: %d of %d lessons are no longer true\n", n_failed, n);
@@ -82,7 +87,7 @@ static int run_recorded(const course_entry *from, int n, const cli_args *args)
     if (args->json) return cli_json_end(&json, args, status);
     cJSON_Delete(json.root);
     if (json.failed) return cli_fail(args, ebb_fail(EBB_ENOMEM, "lesson: no memory for what was recorded"));
-    if (!args->quiet) printf("wrote %s\n", args->html);
+    cli_say_wrote(args, args->html);
     if (n_failed > 0) fprintf(stderr, "ebb: %d of %d lessons are no longer true\n", n_failed, n);
     return status;
 }
@@ -95,7 +100,7 @@ static int run(const cli_args *args)
         from = find(args);
         n = 1;
     }
-    if (!from) return CLI_USAGE;
+    if (!from || cli_check_writable(args, args->html) != CLI_DONE) return CLI_USAGE;
     if (args->html) return run_recorded(from, n, args);
     if (args->n_operands == 0 && !args->all) return print_list(args);
     return args->json ? run_recorded(from, n, args) : run_shown(from, n, args);
@@ -119,4 +124,5 @@ const cli_command cli_lesson = {
     .options = options,
     .n_options = sizeof(options) / sizeof(options[0]),
     .run = run,
+    .no_config = true,
 };

@@ -1,7 +1,5 @@
 /* The course as one page: style, the recorded lessons as JSON, and the script that shows them. */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "lesson_record.h"
 
@@ -34,19 +32,17 @@ static bool write_page(FILE *file, const char *data)
     return !ferror(file);
 }
 
-/* Written beside and renamed, so that the page is whole or the old one. */
 int cli_write_course(const cli_args *args, const char *path, const cJSON *recorded)
 {
-    char beside[4096];
+    char *page = NULL;
+    size_t bytes = 0;
     char *data = cJSON_PrintUnformatted(recorded);
-    int n = snprintf(beside, sizeof(beside), "%s.partial", path);
-    if (!data) return cli_fail(args, ebb_fail(EBB_ENOMEM, "%s: no memory for the page", path));
-    FILE *file = n > 0 && n < (int)sizeof(beside) ? fopen(beside, "w") : NULL;
-    bool good = file && write_page(file, data);
-    if (file) good = fclose(file) == 0 && good;
+    FILE *file = data ? open_memstream(&page, &bytes) : NULL;
+    bool made = file && write_page(file, data);
+    if (file) made = fclose(file) == 0 && made;
     cJSON_free(data);
-    if (good && rename(beside, path) == 0) return CLI_DONE;
-    int error = errno;
-    if (file) remove(beside);
-    return cli_fail(args, ebb_fail(EBB_EIO, "cannot write %s: %s", path, strerror(error)));
+    ebb_status st = made ? ebb_file_write(path, page, bytes)
+                         : ebb_fail(EBB_ENOMEM, "%s: no memory for the page", path);
+    free(page);
+    return st == EBB_OK ? CLI_DONE : cli_fail(args, st);
 }

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -110,10 +111,23 @@ int cli_check_writable(const cli_args *args, const char *file)
 {
     char folder[4096];
     const char *slash = file ? strrchr(file, '/') : NULL;
+    struct stat info;
     if (!file) return CLI_DONE;
+    if (strcmp(file, "-") == 0)
+        return cli_usage(args, "\"-\" is no file; standard output is /dev/stdout");
+    if (stat(file, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) { /* written to as it is */
+        if (access(file, W_OK) == 0) return CLI_DONE;
+        return cli_usage(args, "cannot write %s: %s", file, strerror(errno));
+    }
     snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - file) + 1 : 1, slash ? file : ".");
     if (access(folder, W_OK | X_OK) == 0) return CLI_DONE;
     return cli_usage(args, "cannot write %s: %s: %s", file, folder, strerror(errno));
+}
+
+void cli_say_wrote(const cli_args *args, const char *file)
+{
+    if (args->json || args->quiet || !file) return;
+    fprintf(strcmp(file, "/dev/stdout") == 0 ? stderr : stdout, "wrote %s\n", file);
 }
 
 /* ---- JSON --------------------------------------------------------------------------------- */

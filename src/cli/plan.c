@@ -113,7 +113,7 @@ static int write_page(const cli_args *args, const ebb_config *config)
     ebb_frontier page = cli_frontier_page(&f, args->operands[0]);
     if (st == EBB_OK) st = ebb_frontier_write_html(args->html, &page);
     int status = st == EBB_OK ? report_frontier(args, f.plans, f.n) : cli_fail(args, st);
-    if (st == EBB_OK && !args->json && !args->quiet) printf("wrote %s\n", args->html);
+    if (st == EBB_OK) cli_say_wrote(args, args->html);
     cli_frontier_free(&f);
     return status;
 }

@@ -211,7 +211,7 @@ static int report(const traced runs[], int n, const cli_args *args)
         if (st != EBB_OK) return cli_fail(args, st);
     }
     for (int i = 0; i < 3; i++)
-        if (files[i]) printf("wrote %s\n", files[i]);
+        cli_say_wrote(args, files[i]);
     return CLI_DONE;
 }
 

@@ -14,18 +14,19 @@ typedef struct summary {
 
 static int report(const cli_args *args, const ebb_train_result *result, const cli_segments *segments, cli_leak *leak)
 {
+    const int good = leak->report.grows ? CLI_FAILED : CLI_DONE;
     if (args->json) {
         cli_json json = cli_json_begin();
         cli_put_result(&json, NULL, result);
         cli_put_segments(&json, NULL, segments, true);
         cli_put_leak(&json, leak);
-        return cli_json_end(&json, args, CLI_DONE);
+        return cli_json_end(&json, args, good);
     }
     if (!args->quiet) cli_print_result(result, stdout);
     if (leak->text && (!args->quiet || leak->report.grows)) fputs(leak->text, stdout);
     bool table = args->segments && !args->quiet;
     ebb_status st = table ? cli_print_segments(segments, true) : EBB_OK;
-    return st == EBB_OK ? CLI_DONE : cli_fail(args, st);
+    return st == EBB_OK ? good : cli_fail(args, st);
 }
 
 static ebb_status on_step_begin(void *user, ebb_context *ctx, int64_t step)
@@ -112,7 +113,7 @@ static const cli_option options[] = {
     { "--segments", NULL, CLI_FLAG, offsetof(cli_args, segments),
       "also a table of what each checkpoint segment promised, freed and cost", false },
     { "--leak-check", NULL, CLI_FLAG, offsetof(cli_args, leak_check),
-      "reports what steps leave behind, and who holds it", false },
+      "reports what steps leave behind, and who holds it; exit status 1 where it grows", false },
     { "--memory-summary", NULL, CLI_FLAG, offsetof(cli_args, memory_summary),
       "prints the pool's statistics at the end", false },
 };

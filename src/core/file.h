@@ -17,8 +17,9 @@ EBB_NODISCARD ebb_status ebb__file_read_at(const char *path, size_t offset, void
 
 /* A file that appears under its name only when ebb__write_commit() succeeds: written to a temporary
  * name in the same folder, fsync'ed, renamed.  ebb__write_abort() removes the temporary; a NULL
- * writer is fine.  Symbolic links are followed; a replaced file's mode is kept; what is neither
- * absent nor a regular file is refused (EIO). */
+ * writer is fine.  Symbolic links are followed; a replaced file's mode is kept.  A device, a pipe or
+ * /dev/stdout is written to as it is: then bytes are there before the commit.  Errors: EIO (a folder; what
+ * the system says), ENOMEM. */
 typedef struct ebb__writer ebb__writer;
 EBB_NODISCARD ebb_status ebb__write_begin(ebb__writer **out, const char *path);
 EBB_NODISCARD ebb_status ebb__write(ebb__writer *writer, const void *data, size_t bytes);

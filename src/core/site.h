@@ -1,8 +1,10 @@
-/* core/site.h: the call site that EBB_TRY() left on this thread. */
+/* core/site.h: the call site of the EBB_TRY() that runs on this thread. */
 #ifndef EBB_CORE_SITE_H
 #define EBB_CORE_SITE_H
 
-typedef struct ebb__site { const char *file; int line; } ebb__site;
+#include <ebb/status.h>
+
+typedef ebb_site ebb__site;
 
 ebb__site ebb__site_get(void);
 

@@ -47,10 +47,11 @@ ebb_status ebb_fail(ebb_status status, const char *fmt, ...)
     return status;
 }
 
-void ebb_call_site(const char *file, int line)
+ebb_site ebb_call_site(const char *file, int line)
 {
-    site.file = file;
-    site.line = line;
+    ebb_site before = site;
+    site = (ebb_site){ file, line };
+    return before;
 }
 
 ebb__site ebb__site_get(void) { return site; }

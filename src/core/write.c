@@ -1,4 +1,5 @@
-/* write.c: files that appear under their name only when they are complete. */
+/* write.c: files that appear under their name only when they are complete; and devices and pipes, which are
+ * written to as they are. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,7 +19,7 @@ struct ebb__writer {
     int fd;
     mode_t mode; /* of the file that is replaced; 0: there is none */
     char *path;  /* what will be replaced: symbolic links followed */
-    char *temp;  /* in the same folder */
+    char *temp;  /* in the same folder; NULL: written straight to what is there */
     size_t held; /* bytes waiting in buffer */
     char buffer[BUFFER_BYTES];
 };
@@ -28,16 +29,28 @@ static ebb_status refuse(const char *path, const char *why)
     return ebb_fail(EBB_EIO, "cannot write %s: %s", path, why);
 }
 
-/* Renaming replaces whatever has the name, so that must be nothing or a regular file (a device file
- * would be lost), and a symbolic link is followed first, as opening it would. */
-static ebb_status find_target(ebb__writer *w, const char *path)
+/* What the standard streams are called: opened anew, a file behind one would be written from its start. */
+static int stream_of(const char *path)
+{
+    if (strcmp(path, "/dev/stdout") == 0) return STDOUT_FILENO;
+    return strcmp(path, "/dev/stderr") == 0 ? STDERR_FILENO : -1;
+}
+
+/* Renaming replaces whatever has the name, so that must be nothing or a regular file; a device or a pipe
+ * stays and gets the bytes.  A symbolic link is followed first, as opening it would. */
+static ebb_status find_target(ebb__writer *w, const char *path, bool *straight)
 {
     struct stat info;
     char target[PATH_MAX];
     if (*path == '\0') return refuse("a file", "its name is empty");
+    *straight = stream_of(path) >= 0;
+    if (*straight) {
+        w->path = ebb__strdup(path);
+        return w->path ? EBB_OK : EBB_ENOMEM;
+    }
     if (stat(path, &info) == 0) {
         if (S_ISDIR(info.st_mode)) return refuse(path, "is a folder");
-        if (!S_ISREG(info.st_mode)) return refuse(path, "is not a regular file");
+        *straight = !S_ISREG(info.st_mode);
         w->mode = info.st_mode & 07777;
     } else if (errno != ENOENT) {
         return refuse(path, strerror(errno));
@@ -65,6 +78,13 @@ static ebb_status open_temp(ebb__writer *w)
     return w->fd < 0 ? refuse(w->path, strerror(errno)) : EBB_OK;
 }
 
+static ebb_status open_straight(ebb__writer *w)
+{
+    int stream = stream_of(w->path);
+    w->fd = stream >= 0 ? fcntl(stream, F_DUPFD_CLOEXEC, 0) : open(w->path, O_WRONLY | O_CLOEXEC);
+    return w->fd < 0 ? refuse(w->path, strerror(errno)) : EBB_OK;
+}
+
 static void free_writer(ebb__writer *w)
 {
     ebb__free(w->temp);
@@ -80,8 +100,9 @@ ebb_status ebb__write_begin(ebb__writer **out, const char *path)
     w->mode = 0;
     w->path = w->temp = NULL;
     w->held = 0;
-    ebb_status st = find_target(w, path);
-    if (st == EBB_OK) st = open_temp(w);
+    bool straight = false;
+    ebb_status st = find_target(w, path, &straight);
+    if (st == EBB_OK) st = straight ? open_straight(w) : open_temp(w);
     if (st != EBB_OK) {
         free_writer(w);
         return st;
@@ -140,12 +161,12 @@ static ebb_status finish(ebb__writer *w)
 {
     ebb_status st = flush(w);
     if (st != EBB_OK) return st;
-    if (w->mode && fchmod(w->fd, w->mode) != 0) return refuse(w->path, strerror(errno));
-    if (!synced(w->fd)) return refuse(w->path, strerror(errno));
+    if (w->temp && w->mode && fchmod(w->fd, w->mode) != 0) return refuse(w->path, strerror(errno));
+    if (w->temp && !synced(w->fd)) return refuse(w->path, strerror(errno));
     int fd = w->fd;
     w->fd = -1;
     if (close(fd) != 0) return refuse(w->path, strerror(errno));
-    if (rename(w->temp, w->path) != 0) return refuse(w->path, strerror(errno));
+    if (w->temp && rename(w->temp, w->path) != 0) return refuse(w->path, strerror(errno));
     return EBB_OK;
 }
 
@@ -158,7 +179,7 @@ ebb_status ebb__write_commit(ebb__writer **writer)
         return st;
     }
     *writer = NULL;
-    sync_folder(w->path);
+    if (w->temp) sync_folder(w->path);
     free_writer(w);
     return EBB_OK;
 }
@@ -169,6 +190,6 @@ void ebb__write_abort(ebb__writer **writer)
     if (!w) return;
     *writer = NULL;
     if (w->fd >= 0) close(w->fd);
-    unlink(w->temp);
+    if (w->temp) unlink(w->temp);
     free_writer(w);
 }

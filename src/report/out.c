@@ -1,5 +1,6 @@
 #include "report/out.h"
 
+#include <ebb/report.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,6 +42,13 @@ void ebb__out_json(ebb__out *out, const char *text)
         if (*at) ebb__out_printf(out, "\\u%04x", (unsigned char)*at++);
     }
     ebb__out_text(out, "\"");
+}
+
+ebb_status ebb_file_write(const char *path, const void *data, size_t bytes)
+{
+    ebb__out out = ebb__out_begin(path);
+    ebb__out_bytes(&out, data, bytes);
+    return ebb__out_end(&out);
 }
 
 ebb_status ebb__out_end(ebb__out *out)

@@ -41,7 +41,7 @@ struct ebb_context {
     ebb_storage *storages, *last_storage;
     ebb_tensor *tensors, *last_tensor;
     ebb_node *nodes, *last_node;
-    size_t n_nodes;
+    size_t n_nodes, n_storages, storage_bytes, n_hooks;
     uint64_t next_tensor_id, next_node_seq, next_segment_number;
 
     /* autograd */

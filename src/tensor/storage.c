@@ -21,6 +21,8 @@ static void enlist(ebb_storage *s)
     if (s->prev) s->prev->next = s;
     else ctx->storages = s;
     ctx->last_storage = s;
+    ctx->n_storages++;
+    ctx->storage_bytes += s->bytes;
     pthread_mutex_unlock(&ctx->lock);
 }
 
@@ -32,6 +34,8 @@ static void delist(ebb_storage *s)
     else ctx->storages = s->next;
     if (s->next) s->next->prev = s->prev;
     else ctx->last_storage = s->prev;
+    ctx->n_storages--;
+    ctx->storage_bytes -= s->bytes;
     pthread_mutex_unlock(&ctx->lock);
 }
 

@@ -126,11 +126,13 @@ EBB_NODISCARD ebb_status ebb__fused_finish(struct ebb__run *run);
 
 /* ---- one step (step.c) ---------------------------------------------------------------------- */
 
-/* Calls the observer, where there is one that wants to hear of `event`. */
+/* Calls the observer, where there is one that wants to hear of `event`.  What it makes is not ours: our line is
+ * no call site for it. */
 #define EBB__TELL(run, event, ...)                                                                 \
     ((run)->options->observer && (run)->options->observer->event                                   \
-         ? (run)->options->observer->event((run)->options->observer->user, (run)->ctx,             \
-                                           ##__VA_ARGS__)                                          \
+         ? (ebb_call_site(NULL, 0),                                                                \
+            (run)->options->observer->event((run)->options->observer->user, (run)->ctx,            \
+                                            ##__VA_ARGS__))                                        \
          : EBB_OK)
 
 /* What a step tells about itself. */

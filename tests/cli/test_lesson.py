@@ -4,15 +4,18 @@ that is made false is noticed, docs/lessons.md says what the lessons say, and th
 
 Usage: test_lesson.py PROGRAM SOURCE_DIR
 """
+import fcntl
 import html
 import json
 import os
 import pty
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 from pathlib import Path
 
 from trace_support import check
@@ -22,6 +25,8 @@ LESSONS = SOURCE / "lessons"
 NAMES = re.findall(r"^LESSON_ROW\((\w+)\)$", (LESSONS / "course.def").read_text(), re.MULTILINE)
 MACHINERY = {"lesson", "terminal", "course"}
 LIBRARY = Path(EBB).parent.parent / "lib" / "libebb.so"
+os.environ["XDG_CACHE_HOME"] = "/nonexistent"  # plans by the built-in figures, not by this machine's
+os.environ.pop("EBB_CALIBRATION", None)
 SANITIZED = b"__asan_init" in LIBRARY.read_bytes() or b"__tsan_init" in LIBRARY.read_bytes()
 
 
@@ -74,7 +79,17 @@ def check_text():
     check(f"{len(NAMES)} lessons, all true" in text, "the last line", text[-200:])
     check("names  x: f32[1024, 1024], 4.00 MiB, 1 reference" in text, "names alive")
     check("tape   linear #1 keeps in0 1.00 MiB" in text, "the tape")
-    check("live   [#####..................." in text, "the bar")
+    check("live   [######.................." in text, "the bar")
+
+
+def read_all(fd):
+    text = b""
+    try:
+        while chunk := os.read(fd, 65536):
+            text += chunk
+    except OSError:  # the other end is closed
+        pass
+    return text.decode()
 
 
 def on_terminal(keys):
@@ -83,13 +98,8 @@ def on_terminal(keys):
     if pid == 0:
         os.execvpe(EBB, [EBB, "lesson", "names"], {**os.environ, "TERM": "xterm"})
     os.write(fd, keys)
-    text = b""
-    try:
-        while chunk := os.read(fd, 65536):
-            text += chunk
-    except OSError:  # the other end is closed
-        pass
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text.decode()
+    text = read_all(fd)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text
 
 
 def check_terminal():
@@ -134,7 +144,7 @@ def check_page(page, told):
     check(not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", text), "the page loads something")
     data = re.search(r'<script type="application/json" id="data">\n(.*?)\n</script>', text, re.DOTALL)
     check(json.loads(data.group(1))["lessons"] == told["lessons"], "the page's lessons are not those of --json")
-    done = ebb(NAMES[0], "--html", str(page.parent / "no" / "such.html"), status=1)
+    done = ebb(NAMES[0], "--html", str(page.parent / "no" / "such.html"), status=2)
     check("cannot write" in done.stderr, "a page that cannot be written", done.stderr)
     browser = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
     if not browser:
@@ -167,16 +177,139 @@ def check_faults():
     check(done.returncode == 0, "the end was not reached")
 
 
+# Called in place of the library's: leaves a tensor behind at the end of every PERIOD-th step before step UNTIL.
+PLANTED = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <ebb/ebb.h>
+#include <ebb/leak.h>
+static ebb_context *of;
+static ebb_tensor *kept[4096];
+static int steps;
+ebb_status ebb_leak_watch_new(ebb_leak_watch **out, ebb_context *ctx)
+{
+    of = ctx;
+    return ((ebb_status (*)(ebb_leak_watch **, ebb_context *))dlsym(RTLD_NEXT, "ebb_leak_watch_new"))(out, ctx);
+}
+void ebb_leak_watch_step(ebb_leak_watch *watch)
+{
+    if (++steps % atoi(getenv("PERIOD")) == 0 && steps < atoi(getenv("UNTIL")))
+        if (ebb_zeros(&kept[steps], of, EBB_F32, EBB_SHAPE(256, 1024)) != EBB_OK) abort();
+    ((void (*)(ebb_leak_watch *))dlsym(RTLD_NEXT, "ebb_leak_watch_step"))(watch);
+}
+void ebb_leak_watch_free(ebb_leak_watch *watch)
+{
+    for (int i = 0; i < 4096; i++) ebb_drop(&kept[i]);
+    ((void (*)(ebb_leak_watch *))dlsym(RTLD_NEXT, "ebb_leak_watch_free"))(watch);
+}
+"""
+
+
+def train(steps, *more, status=0, **environment):
+    done = subprocess.run([EBB, "train", SOURCE / "models" / "mlp-synthetic.json", "--steps", str(steps), "--threads",
+                           "1", *more], capture_output=True, text=True, env={**os.environ, **environment})
+    check(done.returncode == status, steps, more, environment, "exit status", done.returncode, done.stdout, done.stderr)
+    return done
+
+
 def check_leak_check():
     """`ebb train --leak-check` on a run that leaks nothing (tests/unit/train plants leaks)."""
-    command = [EBB, "train", SOURCE / "models" / "mlp-synthetic.json", "--steps", "8", "--threads", "1", "--leak-check"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    check(done.returncode == 0 and "no leak: " in done.stdout and "leak" not in done.stderr, done.stdout, done.stderr)
-    told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True).stdout)["leak_check"]
-    check(told == {"grows": False, "steps": 8, "bytes_per_step": 0, "bytes": 0, "graph_bytes": 0, "nodes": 0,
+    done = train(20, "--leak-check")
+    check("no leak: over 20 steps" in done.stdout and "leak" not in done.stderr, done.stdout, done.stderr)
+    told = json.loads(train(20, "--leak-check", "--json").stdout)["leak_check"]
+    check(told == {"verdict": "none", "grows": False, "steps": 20, "steps_needed": 16, "since_step": 0,
+                   "bytes_per_step": 0, "bytes": 0, "graph_bytes": 0, "storages": 0, "nodes": 0, "hooks": 0,
                    "cyclic": 0, "holders": []}, "leak_check", told)
-    plain = json.loads(subprocess.run([*command[:-1], "--json"], capture_output=True, text=True).stdout)
-    check("leak_check" not in plain, "leak_check without --leak-check")
+    check("leak_check" not in json.loads(train(2, "--json").stdout), "leak_check without --leak-check")
+    done = train(8, "--leak-check")
+    check("too few steps to tell (8; at least 16)" in done.stdout, "8 steps", done.stdout)
+    told = json.loads(train(1, "--leak-check", "--json").stdout)["leak_check"]
+    check(told["verdict"] == "too few steps" and told["holders"] == [], "1 step", told)
+
+
+def preloaded(folder, text):
+    """A library whose functions are called in place of ebb's."""
+    source, library = Path(folder) / "planted.c", Path(folder) / "planted.so"
+    source.write_text(text)
+    built = subprocess.run(["cc", "-shared", "-fPIC", f"-I{SOURCE}/include", source, "-o", library, "-ldl"],
+                           capture_output=True, text=True)
+    check(built.returncode == 0, text, built.stderr)
+    return library
+
+
+def check_failing():
+    """A lesson that is no longer true is no step to the next one."""
+    with tempfile.TemporaryDirectory() as tmp:
+        library = preloaded(tmp, "#include <ebb/ebb.h>\nconst ebb_storage *ebb_storage_find(const ebb_context *ctx, "
+                                 "uint64_t id) { (void)ctx; (void)id; return 0; }\n")
+        done = ebb("names", status=1, env={**os.environ, "LD_PRELOAD": str(library)})
+        check("FAIL no longer true: `del x`" in done.stdout and "Next:" not in done.stdout, done.stdout[-500:])
+    check(f"Next: ebb lesson {NAMES[1]}" in ebb(NAMES[0]).stdout, "the next one")
+
+
+def check_planted_leaks():
+    """The same command with a leak in it: told at once and at the end, with exit status 1."""
+    with tempfile.TemporaryDirectory() as tmp:
+        planted = preloaded(tmp, PLANTED)
+        preload = {"LD_PRELOAD": str(planted), "UNTIL": "4096"}
+        for period, steps in [(1, 16), (4, 30), (4, 32), (4, 33), (7, 64), (7, 65), (12, 144)]:
+            done = train(steps, "--leak-check", status=1, PERIOD=str(period), **preload)
+            check("\nleak: each step leaves " in done.stdout and "no leak" not in done.stdout, period, steps, done.stdout)
+            check("(line unknown)" in done.stdout, "the line is guessed", done.stdout)
+            check(("ebb: warning: step " in done.stderr) == (steps >= 32), period, steps, done.stderr)
+        told = json.loads(train(32, "--leak-check", "--json", status=1, PERIOD="4", **preload).stdout)["leak_check"]
+        check(told["verdict"] == "leak" and told["grows"] and told["warned_at_step"] == 32, told)
+        check(told["bytes"] == 4 << 20 and told["bytes_per_step"] == 256 << 10 and told["storages"] == 4, told)
+        check(told["holders"][0]["bytes"] == told["bytes"], told)
+        stopped = {**preload, "UNTIL": "40", "PERIOD": "1"}
+        done = train(60, "--leak-check", **stopped)
+        check("no leak" in done.stdout and "what grew at step 32" in done.stdout, done.stdout, done.stderr)
+        told = json.loads(train(60, "--leak-check", "--json", **stopped).stdout)["leak_check"]
+        check(told["verdict"] == "none" and told["warned_at_step"] == 32 and told["bytes"] == 0, told)
+
+
+def check_files():
+    """The page goes into a pipe, through a link, to standard output; what was there keeps its kind and mode."""
+    with tempfile.TemporaryDirectory() as tmp:
+        pipe, page, link = Path(tmp) / "pipe", Path(tmp) / "page", Path(tmp) / "link"
+        os.mkfifo(pipe)
+        reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True)
+        ebb(NAMES[0], "--html", str(pipe))
+        check(reader.communicate()[0].startswith("<!doctype html>") and pipe.is_fifo(), "a pipe")
+        page.write_text("old")
+        page.chmod(0o600)
+        link.symlink_to("page")
+        ebb(NAMES[0], "--html", str(link))
+        check(link.is_symlink() and page.read_text().endswith("</html>\n"), "a link")
+        check(page.stat().st_mode & 0o777 == 0o600, "its mode", oct(page.stat().st_mode))
+        check(sorted(os.listdir(tmp)) == ["link", "page", "pipe"], "what is left", os.listdir(tmp))
+        text = ebb(NAMES[0], "--html", "/dev/stdout").stdout
+        check(text.startswith("<!doctype") and text.endswith("</html>\n"), "standard output", text[-80:])
+        check("standard output is /dev/stdout" in ebb(NAMES[0], "--html", "-", status=2).stderr, "-")
+        check(sorted(os.listdir(".")).count("-") == 0, "a file named -")
+
+
+def check_options():
+    """What would do nothing is refused, and not offered."""
+    for option in (["--set", "a=b"], ["--device", "dry:cpu"], ["--threads", "2"]):
+        check(f"{option[0]}: ebb lesson reads no config" in ebb("names", *option, status=2).stderr, option)
+        check(option[0] not in ebb("--help").stdout, "help offers", option)
+    check("--json" in ebb("--help").stdout, "help")
+
+
+def check_width():
+    """Nothing is wider than the terminal, down to 40 columns."""
+    for columns in (40, 60, 79):
+        for name in [[], *([name] for name in ["names", "release_times", "losses", "deferred", "half"])]:
+            pid, fd = pty.fork()
+            if pid == 0:
+                fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+                os.execvpe(EBB, [EBB, "lesson", *name, *(["--all"] if name else [])], {**os.environ, "NO_COLOR": "1"})
+            text = read_all(fd)
+            check(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, name, text[-200:])
+            wide = [line for line in text.replace("\r", "").split("\n") if len(line) > columns]
+            check(not wide, name, columns, "columns", wide[:3])
 
 
 def main():
@@ -190,8 +323,13 @@ def main():
     check_terminal()
     check_faults()
     check_leak_check()
+    check_files()
+    check_options()
+    check_width()
     if not SANITIZED:
         check_alone()
+        check_failing()
+        check_planted_leaks()
         check_doc(told)
     print(f"{len(NAMES)} lessons")
 

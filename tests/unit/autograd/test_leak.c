@@ -1,5 +1,6 @@
 /* What steps leave behind, and the calls that it is found with. */
 #include <ebb/leak.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "support/support.h"
@@ -21,7 +22,7 @@ static void parameter(ebb_tensor **w, ebb_context *ctx)
     check_ok(ebb_set_requires_grad(*w, true));
 }
 
-enum { MOST_STEPS = 200 };
+enum { MOST_STEPS = 300 };
 
 /* `steps` steps of which every `period`-th keeps its loss; the `window` latest are held.  The report at the end. */
 static ebb_leak_report after_periodic(ebb_context *ctx, int steps, int window, int period)
@@ -35,10 +36,11 @@ static ebb_leak_report after_periodic(ebb_context *ctx, int steps, int window, i
     for (int i = 0; i < steps; i++) {
         EBB_LOCAL(loss);
         forward(&loss, w);
-        if (window > 0 && i % period == 0) ebb_bind(&kept[i % window], loss);
+        if (window > 0 && i % period == 0) ebb_bind(&kept[i / period % window], loss);
         ebb_leak_watch_step(watch);
     }
     ebb_leak_report_get(&report, watch);
+    cr_assert_eq(report.grows, ebb_leak_grows(watch));
     ebb_leak_watch_free(watch);
     for (int i = 0; i < MOST_STEPS; i++) ebb_drop(&kept[i]);
     return report;
@@ -46,11 +48,18 @@ static ebb_leak_report after_periodic(ebb_context *ctx, int steps, int window, i
 
 static ebb_leak_report after(ebb_context *ctx, int steps, int window) { return after_periodic(ctx, steps, window, 1); }
 
+static void check_nothing(const ebb_leak_report *r)
+{
+    cr_assert(!r->grows);
+    cr_assert(r->bytes + r->storages + r->nodes + r->hooks + r->graph_bytes + r->bytes_per_step == 0);
+    cr_assert_eq(r->n_holders, 0);
+}
+
 Test(leak, steps_that_keep_nothing_leave_nothing)
 {
     with_context(ctx) {
         ebb_leak_report r = after(ctx, 20, 0);
-        cr_assert(!r.grows && r.n == 0 && r.bytes == 0 && r.nodes == 0 && r.n_holders == 0);
+        check_nothing(&r);
         cr_assert_eq(r.steps, 20);
     }
 }
@@ -58,17 +67,20 @@ Test(leak, steps_that_keep_nothing_leave_nothing)
 Test(leak, a_loss_per_step_is_found_with_its_line_and_its_holder)
 {
     with_context(ctx) {
-        ebb_leak_report r = after(ctx, 10, MOST_STEPS);
+        ebb_leak_report r = after(ctx, 24, MOST_STEPS);
         cr_assert(r.grows);
-        /* x, tanh's output and the loss of steps 2 to 9. */
-        cr_assert_eq(r.n, 8 * 3);
-        cr_assert_eq(r.bytes, 8 * (2 * 64 * 32 * 4 + 4));
-        cr_assert_eq(r.graph_bytes, 8 * 2 * 64 * 32 * 4);
-        cr_assert_eq(r.nodes, 8 * 3);
+        cr_assert_eq(r.since, 8, "the power of two before the latest one");
+        /* x, tanh's output and the loss of 16 steps. */
+        cr_assert_eq(r.storages, 16 * 3);
+        cr_assert_eq(r.bytes, 16 * (2 * 64 * 32 * 4 + 4));
+        cr_assert_eq(r.graph_bytes, 16 * 2 * 64 * 32 * 4);
+        cr_assert_eq(r.nodes, 16 * 3);
         cr_assert_eq(r.bytes_per_step, 2 * 64 * 32 * 4 + 4);
         cr_assert_eq(r.cyclic, 0);
-        cr_assert_eq(r.n_holders, 3);
-        cr_assert_eq(r.holders[0].n, 8);
+        cr_assert_eq(r.n_holders, 4, "the lines of normal, tanh, mean, and of linear's nodes");
+        cr_assert_eq(r.holders[0].storages, 16);
+        cr_assert_eq(r.holders[3].nodes, 16);
+        cr_assert_str_eq(r.holders[3].op, "linear");
         bool normal = false;
         for (int i = 0; i < r.n_holders; i++) {
             if (strcmp(r.holders[i].op, "normal") != 0) continue;
@@ -80,11 +92,16 @@ Test(leak, a_loss_per_step_is_found_with_its_line_and_its_holder)
     }
 }
 
-Test(leak, two_steps_say_nothing_yet)
+Test(leak, few_steps_say_nothing_yet)
 {
     with_context(ctx) {
-        for (int steps = 0; steps <= 4; steps++) cr_assert(!after(ctx, steps, MOST_STEPS).grows, "%d steps", steps);
-        cr_assert(after(ctx, 5, MOST_STEPS).grows);
+        for (int steps = 0; steps < EBB_LEAK_STEPS; steps++) {
+            ebb_leak_report r = after(ctx, steps, MOST_STEPS);
+            check_nothing(&r);
+            cr_assert(r.steps == steps && r.steps < r.steps_needed);
+        }
+        ebb_leak_report r = after(ctx, EBB_LEAK_STEPS, MOST_STEPS);
+        cr_assert(r.grows && r.steps == r.steps_needed);
     }
 }
 
@@ -92,16 +109,15 @@ Test(leak, what_is_carried_to_the_next_step_is_none)
 {
     with_context(ctx) {
         ebb_leak_report r = after(ctx, 20, 1);
-        cr_assert(!r.grows && r.n == 0);
+        check_nothing(&r);
     }
 }
 
 Test(leak, the_last_ten_losses_are_none)
 {
     with_context(ctx) {
-        ebb_leak_report r = after(ctx, 200, 10);
-        cr_assert(!r.grows, "%zu storages of 10 steps, as many as long ago", r.n);
-        cr_assert_eq(r.n, 9 * 3);
+        for (int steps = EBB_LEAK_STEPS; steps < 40; steps++) cr_assert(!after(ctx, steps, 10).grows, "%d", steps);
+        cr_assert(!after(ctx, 200, 100).grows);
         cr_assert(after(ctx, 200, MOST_STEPS).grows);
     }
 }
@@ -109,9 +125,11 @@ Test(leak, the_last_ten_losses_are_none)
 Test(leak, one_step_in_seven_is_found_in_time)
 {
     with_context(ctx) {
-        cr_assert(!after_periodic(ctx, 10, MOST_STEPS, 7).grows);
-        cr_assert(after_periodic(ctx, 60, MOST_STEPS, 7).grows);
-        cr_assert(!after_periodic(ctx, 200, 21, 7).grows, "the last three of them");
+        cr_assert(!after_periodic(ctx, 20, MOST_STEPS, 7).grows);
+        cr_assert(after_periodic(ctx, 7 * 12, MOST_STEPS, 7).grows);
+        for (int steps = 250; steps < 260; steps++)
+            cr_assert(after_periodic(ctx, steps, MOST_STEPS, 7).grows, "%d", steps);
+        cr_assert(!after_periodic(ctx, 200, 3, 7).grows, "the last three of them");
     }
 }
 
@@ -119,16 +137,172 @@ Test(leak, what_is_made_once_is_none)
 {
     with_context(ctx) {
         ebb_leak_watch *watch = NULL;
-        ebb_leak_report report;
-        EBB_LOCAL(buffer);
+        EBB_LOCAL(first); EBB_LOCAL(second); EBB_LOCAL(third);
         check_ok(ebb_leak_watch_new(&watch, ctx));
         for (int step = 1; step < 80; step++) {
-            if (step == 5) check_ok(ebb_zeros(&buffer, ctx, EBB_F32, EBB_SHAPE(16)));
+            if (step == 3) check_ok(ebb_zeros(&first, ctx, EBB_F32, EBB_SHAPE(16)));
+            if (step == 6) check_ok(ebb_zeros(&second, ctx, EBB_F32, EBB_SHAPE(16)));
+            if (step == 10) check_ok(ebb_zeros(&third, ctx, EBB_F32, EBB_SHAPE(16)));
             ebb_leak_watch_step(watch);
-            ebb_leak_report_get(&report, watch);
-            cr_assert(!report.grows, "step %d", step);
+            cr_assert(!ebb_leak_grows(watch), "step %d", step);
         }
-        cr_assert_eq(report.n, 1);
+        ebb_leak_watch_free(watch);
+    }
+}
+
+/* Calls `step` 40 times with a variable of its own and a parameter; the report. */
+static ebb_leak_report watched(ebb_context *ctx, ebb_tensor **carried, ebb_tensor *w,
+                               ebb_status (*step)(ebb_tensor **carried, ebb_tensor *w))
+{
+    ebb_leak_watch *watch = NULL;
+    ebb_leak_report r;
+    check_ok(ebb_leak_watch_new(&watch, ctx));
+    for (int i = 0; i < 40; i++) {
+        check_ok(step(carried, w));
+        ebb_leak_watch_step(watch);
+    }
+    ebb_leak_report_get(&r, watch);
+    ebb_leak_watch_free(watch);
+    return r;
+}
+
+enum { CAT_LINE = __LINE__ + 6 };
+static ebb_status append(ebb_tensor **history, ebb_tensor *w)
+{
+    EBB_LOCAL(x);
+    EBB_TRY(ebb_detach(&x, w));
+    ebb_tensor *both[2] = { *history, x };
+    EBB_TRY(ebb_cat(history, 2, both, 0));
+    return EBB_OK;
+}
+
+/* Each step replaces the tensor by a longer one: their number stays. */
+Test(leak, growth_by_replacement_is_found)
+{
+    with_context(ctx) {
+        EBB_LOCAL(w); EBB_LOCAL(history);
+        parameter(&w, ctx);
+        check_ok(ebb_zeros(&history, ctx, EBB_F32, EBB_SHAPE(32, 32)));
+        check_ok(ebb_tensor_set_name(history, "start"));
+        ebb_leak_report r = watched(ctx, &history, w, append);
+        cr_assert(r.grows && r.since == 16);
+        cr_assert_eq(r.bytes, (40 - 16) * 32 * 32 * 4);
+        cr_assert_eq(r.bytes_per_step, 32 * 32 * 4);
+        cr_assert_eq(r.storages, 0);
+        cr_assert_eq(r.n_holders, 1);
+        cr_assert_str_eq(r.holders[0].op, "cat");
+        cr_assert_eq(r.holders[0].line, CAT_LINE);
+        cr_assert(strstr(r.holders[0].why, "handle f32[") != NULL, "%s", r.holders[0].why);
+    }
+}
+
+enum { SUM_LINE = __LINE__ + 7 };
+static ebb_status add_up(ebb_tensor **total, ebb_tensor *w)
+{
+    EBB_LOCAL(loss);
+    forward(&loss, w);
+    EBB_TRY(ebb_backward(loss));
+    ebb_drop_grad(w);
+    EBB_TRY(ebb_add(total, *total, loss));
+    return ebb_tensor_set_name(*total, "total");
+}
+
+/* total = total + loss: its bytes stay the same, its history grows. */
+Test(leak, a_running_total_is_found_with_the_line_and_the_name)
+{
+    with_context(ctx) {
+        EBB_LOCAL(w); EBB_LOCAL(total);
+        parameter(&w, ctx);
+        check_ok(ebb_zeros(&total, ctx, EBB_F32, 0, NULL));
+        ebb_leak_report r = watched(ctx, &total, w, add_up);
+        cr_assert(r.grows);
+        cr_assert_eq(r.bytes, 0);
+        cr_assert_eq(r.nodes, 24 * 4);
+        bool add = false;
+        for (int i = 0; i < r.n_holders; i++) {
+            char made[64];
+            snprintf(made, sizeof made, "handle 'total' (made at test_leak.c:%d) -> add #", SUM_LINE);
+            cr_assert(strstr(r.holders[i].why, made) != NULL, "%s", r.holders[i].why);
+            add = add || (strcmp(r.holders[i].op, "add") == 0 && r.holders[i].line == SUM_LINE);
+        }
+        cr_assert(add, "the line that adds up");
+    }
+}
+
+/* Nine lines that leave a little do not hide the one that leaves much. */
+Test(leak, the_largest_lines_are_told)
+{
+    with_context(ctx) {
+        static ebb_tensor *kept[20][10];
+        ebb_leak_watch *watch = NULL;
+        ebb_leak_report r;
+        check_ok(ebb_leak_watch_new(&watch, ctx));
+        for (int i = 0; i < 20; i++) {
+            for (int k = 0; k < 10; k++) {
+                ebb_call_site("many.c", 1 + k);
+                check_ok(ebb_zeros(&kept[i][k], ctx, EBB_F32, EBB_SHAPE(k == 9 ? 1000 : 1)));
+                ebb_call_site(NULL, 0);
+            }
+            ebb_leak_watch_step(watch);
+        }
+        ebb_leak_report_get(&r, watch);
+        cr_assert_eq(r.n_holders, EBB_LEAK_HOLDERS);
+        cr_assert_eq(r.holders[0].line, 10);
+        cr_assert_eq(r.holders[0].bytes, 12 * 4000);
+        for (int i = 0; i < 20; i++)
+            for (int k = 0; k < 10; k++) ebb_drop(&kept[i][k]);
+        ebb_leak_watch_free(watch);
+    }
+}
+
+/* More lines than the watch has room for. */
+Test(leak, lines_without_room_still_count)
+{
+    with_context(ctx) {
+        enum { STEPS = 20, LINES = 40 };
+        static ebb_tensor *kept[STEPS][LINES];
+        ebb_leak_watch *watch = NULL;
+        ebb_leak_report r;
+        check_ok(ebb_leak_watch_new(&watch, ctx));
+        for (int i = 0; i < STEPS; i++) {
+            for (int k = 0; k < LINES; k++) {
+                ebb_call_site("generated.c", 1 + i * LINES + k);
+                check_ok(ebb_zeros(&kept[i][k], ctx, EBB_F32, EBB_SHAPE(1)));
+                ebb_call_site(NULL, 0);
+            }
+            ebb_leak_watch_step(watch);
+        }
+        ebb_leak_report_get(&r, watch);
+        cr_assert(r.grows && r.storages == 12 * LINES && r.n_holders == EBB_LEAK_HOLDERS);
+        for (int i = 0; i < STEPS; i++)
+            for (int k = 0; k < LINES; k++) ebb_drop(&kept[i][k]);
+        ebb_leak_watch_free(watch);
+    }
+}
+
+/* A call without EBB_TRY() is not told by the line of another. */
+Test(leak, an_unknown_line_is_not_guessed)
+{
+    with_context(ctx) {
+        static ebb_tensor *kept[20];
+        ebb_leak_watch *watch = NULL;
+        ebb_leak_report r;
+        EBB_LOCAL(w);
+        parameter(&w, ctx);
+        EBB_LOCAL(total);
+        check_ok(ebb_zeros(&total, ctx, EBB_F32, 0, NULL));
+        check_ok(ebb_leak_watch_new(&watch, ctx));
+        for (int i = 0; i < 20; i++) {
+            EBB_LOCAL(history);
+            check_ok(ebb_detach(&history, w));
+            check_ok(append(&history, w)); /* its lines are told */
+            check_ok(ebb_zeros(&kept[i], ctx, EBB_F32, EBB_SHAPE(8)));
+            ebb_leak_watch_step(watch);
+        }
+        ebb_leak_report_get(&r, watch);
+        cr_assert_eq(r.n_holders, 1);
+        cr_assert(r.holders[0].line == 0 && r.holders[0].file[0] == 0, "%s:%d", r.holders[0].file, r.holders[0].line);
+        for (int i = 0; i < 20; i++) ebb_drop(&kept[i]);
         ebb_leak_watch_free(watch);
     }
 }
@@ -144,29 +318,100 @@ static ebb_status just_look(void *user, ebb_tensor *t, ebb_tensor **grad)
 static void visit(void *user, ebb_visitor *visitor) { ebb_visit(visitor, *(ebb_tensor **)user); }
 static void release(void *user) { ebb_drop(user); }
 
-Test(leak, cycles_are_counted)
+enum { CYCLES = 20, HOOK_LINE = __LINE__ + 5 };
+static ebb_status add_hook(ebb_tensor *on, ebb_tensor **holds)
+{
+    ebb_hook hook = { .user = holds, .on_grad = just_look, .visit = holds ? visit : NULL,
+                      .free = holds ? release : NULL };
+    EBB_TRY(ebb_hook_add(on, &hook, NULL));
+    return EBB_OK;
+}
+
+Test(leak, cycles_are_counted_and_told_by_their_hooks)
 {
     with_context(ctx) {
-        static ebb_tensor *held[8];
+        static ebb_tensor *held[CYCLES];
         ebb_leak_watch *watch = NULL;
         ebb_leak_report report;
         check_ok(ebb_leak_watch_new(&watch, ctx));
-        for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < CYCLES; i++) {
             EBB_LOCAL(x);
             parameter(&x, ctx);
+            check_ok(ebb_tensor_set_name(x, "x"));
             check_ok(ebb_tanh(&held[i], x));
-            ebb_hook hook = { .user = &held[i], .on_grad = just_look, .visit = visit, .free = release };
-            check_ok(ebb_hook_add(x, &hook, NULL));
+            check_ok(add_hook(x, &held[i]));
             cr_assert_eq(ebb_cyclic_tensors(ctx), 2 * (size_t)i, "x is a live handle");
             ebb_leak_watch_step(watch);
         }
         ebb_leak_report_get(&report, watch);
         cr_assert(report.grows);
-        cr_assert_eq(report.cyclic, 16);
-        cr_assert_eq(ebb_collect(ctx), 16);
+        cr_assert_eq(report.cyclic, 2 * CYCLES);
+        cr_assert_eq(report.hooks, report.nodes);
+        const char *why = report.holders[0].why;
+        cr_assert(strstr(why, "hook at test_leak.c:") && strstr(why, " on 'x', which holds f32[32, 32]"), "%s", why);
+        cr_assert(strstr(why, "handle") == NULL, "no name is left: %s", why);
+        cr_assert_eq(ebb_collect(ctx), 2 * CYCLES);
+        for (int i = 0; i < CYCLES; i++) ebb_leak_watch_step(watch);
         ebb_leak_report_get(&report, watch);
-        cr_assert(!report.grows && report.n == 0 && report.cyclic == 0);
+        cr_assert(!report.grows && report.cyclic == 0);
         ebb_leak_watch_free(watch);
+    }
+}
+
+/* A hook per step on one weight, without and with something that it holds. */
+Test(leak, hooks_that_pile_up_are_told)
+{
+    with_context(ctx) {
+        for (int holding = 0; holding < 2; holding++) {
+            static ebb_tensor *held[40];
+            ebb_leak_watch *watch = NULL;
+            ebb_leak_report r;
+            EBB_LOCAL(w);
+            parameter(&w, ctx);
+            check_ok(ebb_tensor_set_name(w, "weight"));
+            check_ok(ebb_leak_watch_new(&watch, ctx));
+            for (int i = 0; i < 40; i++) {
+                if (holding) check_ok(ebb_zeros(&held[i], ctx, EBB_F32, EBB_SHAPE(100)));
+                check_ok(add_hook(w, holding ? &held[i] : NULL));
+                ebb_leak_watch_step(watch);
+            }
+            ebb_leak_report_get(&r, watch);
+            cr_assert(r.grows);
+            cr_assert_eq(r.hooks, 24);
+            cr_assert_eq(r.bytes, holding ? 24 * 400 : 0);
+            cr_assert_eq(r.n_holders, 1 + holding);
+            const ebb_leak_holder *hooks = &r.holders[holding];
+            cr_assert_str_eq(hooks->op, "hook");
+            cr_assert_eq(hooks->line, HOOK_LINE);
+            cr_assert_eq(hooks->hooks, 24);
+            cr_assert_str_eq(hooks->why, "handle 'weight'\n");
+            if (holding)
+                cr_assert(strstr(r.holders[0].why, "on 'weight', which holds f32[100]"), "%s", r.holders[0].why);
+            ebb_leak_watch_free(watch);
+        }
+    }
+}
+
+/* A name beside the hook: both hold it, the name is told. */
+Test(leak, a_hook_is_the_holder_only_where_no_name_is)
+{
+    with_context(ctx) {
+        static ebb_tensor *held;
+        char why[256];
+        EBB_LOCAL(w); EBB_LOCAL(kept); EBB_LOCAL(loss);
+        parameter(&w, ctx);
+        check_ok(ebb_tensor_set_name(w, "w"));
+        check_ok(ebb_zeros(&kept, ctx, EBB_F32, EBB_SHAPE(4)));
+        check_ok(ebb_tensor_set_name(kept, "kept"));
+        const uint64_t bytes = ebb_storage_id(ebb_tensor_storage(kept));
+        ebb_bind(&held, kept);
+        forward(&loss, w);
+        check_ok(add_hook(loss, &held));
+        ebb_why(ebb_storage_find(ctx, bytes), why, sizeof why);
+        cr_assert_str_eq(why, "handle 'kept'\n");
+        ebb_drop(&kept);
+        ebb_why(ebb_storage_find(ctx, bytes), why, sizeof why);
+        cr_assert(strstr(why, " on the result of mean #3, which holds 'kept'\n"), "%s", why);
     }
 }
 
@@ -227,6 +472,7 @@ Test(storage, each_is_listed_once_in_order_with_who_made_it)
         ebb_call_site("model.c", 7);
         ebb_scope(ctx, "blocks.1");
         check_ok(ebb_tanh(&b, a));
+        ebb_call_site(NULL, 0);
         ebb_scope(ctx, NULL);
         check_ok(ebb_narrow(&view, a, 0, 1, 2));
         ebb_each_storage(ctx, add, &s);

@@ -73,19 +73,45 @@ Test(status, another_thread_has_its_own_message_and_site)
     cr_assert_str_eq(ebb__site_get().file, "here.c");
 }
 
+static ebb__site inside[3];
+
+static ebb_status look(int i, ebb_status status)
+{
+    inside[i] = ebb__site_get();
+    return status;
+}
+
+enum { TRY_LINE = __LINE__ + 3 };
 static ebb_status try_twice(ebb_status second)
 {
-    EBB_TRY(EBB_OK);
-    EBB_TRY(second);
+    EBB_TRY(look(0, EBB_OK));
+    (void)look(1, EBB_OK);
+    EBB_TRY(look(2, second));
     return EBB_OK;
 }
 
 Test(status, try_passes_the_error_on_and_records_the_line)
 {
     check_ok(try_twice(EBB_OK));
-    cr_assert_str_eq(ebb__site_get().file, __FILE__);
-    cr_assert_gt(ebb__site_get().line, 0);
+    cr_assert_str_eq(inside[0].file, __FILE__);
+    cr_assert_eq(inside[0].line, TRY_LINE);
+    cr_assert_null(inside[1].file, "a call without EBB_TRY() has no line");
+    cr_assert_eq(inside[2].line, TRY_LINE + 2);
     cr_assert_eq(try_twice(EBB_ESTATE), EBB_ESTATE);
+    cr_assert_null(ebb__site_get().file, "after an error neither");
+}
+
+static ebb_status around(void)
+{
+    EBB_TRY(try_twice(EBB_OK));
+    return EBB_OK;
+}
+
+Test(status, inside_another_try_the_line_is_that_ones)
+{
+    check_ok(around());
+    cr_assert_eq(inside[0].line, TRY_LINE);
+    cr_assert(inside[1].line > TRY_LINE + 4, "the line in around(), not the last one in try_twice()");
 }
 
 Test(status, a_failed_assert_aborts, .signal = SIGABRT) { ebb__assert_failed("1 == 2", "x.c", 3); }

@@ -1,8 +1,10 @@
 /* Files that appear complete or not at all. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "core/file.h"
@@ -115,24 +117,74 @@ Test(write, a_replaced_file_keeps_its_mode_and_a_link_stays_a_link)
 Test(write, what_cannot_be_replaced_is_refused_and_stays)
 {
     temp_folder folder = temp_folder_make();
-    const char *pipe = temp_path(&folder, "pipe"), *loose = temp_path(&folder, "loose");
-    struct stat info;
+    const char *loose = temp_path(&folder, "loose");
     check_fails(write_all(folder.path, "x"), EBB_EIO);
     check_message("is a folder");
-    cr_assert_eq(mkfifo(pipe, 0600), 0);
-    check_fails(write_all(pipe, "x"), EBB_EIO);
-    check_message("is not a regular file");
-    cr_assert(stat(pipe, &info) == 0 && S_ISFIFO(info.st_mode));
-    check_fails(write_all("/dev/null", "x"), EBB_EIO);
     cr_assert_eq(symlink("nowhere", loose), 0);
     check_fails(write_all(loose, "x"), EBB_EIO);
     check_message("is a link to nothing");
     check_fails(write_all("", "x"), EBB_EIO);
     check_fails(write_all(temp_path(&folder, "none/a"), "x"), EBB_EIO);
     check_message("none/a: No such file");
-    cr_assert_eq(entries(folder.path), 2);
+    cr_assert_eq(entries(folder.path), 1);
     temp_folder_remove(&folder);
     check_no_live_blocks();
+}
+
+Test(write, a_pipe_gets_the_bytes_and_stays)
+{
+    temp_folder folder = temp_folder_make();
+    const char *pipe = temp_path(&folder, "pipe"), *link = temp_path(&folder, "link");
+    struct stat info;
+    char got[16] = "";
+    cr_assert_eq(mkfifo(pipe, 0600), 0);
+    cr_assert_eq(symlink("pipe", link), 0);
+    int end = open(pipe, O_RDONLY | O_NONBLOCK);
+    check_ok(write_all(pipe, "one "));
+    check_ok(write_all(link, "two"));
+    cr_assert_eq(read(end, got, sizeof got - 1), 7);
+    cr_assert_str_eq(got, "one two");
+    close(end);
+    cr_assert(lstat(pipe, &info) == 0 && S_ISFIFO(info.st_mode) && (info.st_mode & 0777) == 0600);
+    cr_assert_eq(entries(folder.path), 2, "no temporary is left");
+    temp_folder_remove(&folder);
+    check_no_live_blocks();
+}
+
+/* A device of our own that is always full, where we may make one. */
+Test(write, a_device_that_fails_is_told_and_stays)
+{
+    temp_folder folder = temp_folder_make();
+    const char *full = temp_path(&folder, "full");
+    struct stat info;
+    int made = mknod(full, S_IFCHR | 0600, makedev(1, 7)), usable = made == 0 ? open(full, O_WRONLY) : -1;
+    if (usable >= 0) {
+        close(usable);
+        check_fails(write_all(full, "x"), EBB_EIO);
+        check_message("full: No space left on device");
+        cr_assert(lstat(full, &info) == 0 && S_ISCHR(info.st_mode));
+    }
+    temp_folder_remove(&folder);
+    check_no_live_blocks();
+    if (usable < 0) cr_skip_test("no right to make a device");
+}
+
+Test(write, a_standard_stream_goes_on_where_it_was)
+{
+    temp_folder folder = temp_folder_make();
+    const char *path = temp_path(&folder, "a");
+    int before = dup(STDERR_FILENO), fd = open(path, O_WRONLY | O_CREAT, 0644);
+    dup2(fd, STDERR_FILENO);
+    ssize_t first = write(STDERR_FILENO, "one ", 4);
+    ebb_status st = write_all("/dev/stderr", "two");
+    ssize_t last = write(STDERR_FILENO, " three", 6);
+    dup2(before, STDERR_FILENO);
+    check_ok(st);
+    cr_assert(first == 4 && last == 6);
+    check_content(path, "one two three");
+    close(fd);
+    close(before);
+    temp_folder_remove(&folder);
 }
 
 /* The folder goes away between begin and commit: the rename fails, and so does commit. */
