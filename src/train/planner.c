@@ -350,7 +350,8 @@ static void pick(const ebb_plan *points[], int max, int *n, const planner *p, si
     }
 }
 
-enum { LEAST_STEP = 200 };
+/* A point is worth its time where it saves a hundredth. */
+enum { LEAST_STEP = 100 };
 
 ebb_status ebb_plan_frontier(ebb_plan *plans[], int max, int *n, const ebb_config *config,
                              const ebb_train_options *options, bool allocated)
