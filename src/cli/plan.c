@@ -37,7 +37,7 @@ static void shorten(char *words, size_t columns)
     memcpy(words + end, dots, sizeof(dots));
 }
 
-enum { PLAN_COLUMNS = 57, HOST_COLUMNS = 13 };
+enum { PLAN_COLUMNS = 57, HOST_COLUMNS = 12 };
 
 static ebb_status add_row(ebb_table *table, const ebb_plan *plan, const ebb_plan *first, bool host)
 {

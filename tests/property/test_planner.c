@@ -375,6 +375,30 @@ Test(planner, what_nothing_fits_is_told_with_the_smallest_that_does)
     check_no_live_blocks();
 }
 
+/* Of chains too long to try all plans of: budgets far below, and just below, name where the frontier ends. */
+Test(planner, the_smallest_of_a_deep_model_is_where_its_frontier_ends)
+{
+    ebb_config *config = config_of(gpt, (const char *const[4]){ "model.layers=30", "train.eval_every=0" });
+    ebb_train_options options = train_options(2);
+    for (int allocated = 0; allocated < 2; allocated++) {
+        ebb_plan *plans[MAX_POINTS], *plan = NULL;
+        int n = 0;
+        check_ok(ebb_plan_frontier(plans, MAX_POINTS, &n, config, &options, allocated));
+        size_t end = peak_of(plans[n - 1], allocated), budgets[] = { 1, end - 1 };
+        for (int i = 0; i < 2; i++) {
+            check_fails(ebb_plan_make(&plan, config, &options, budgets[i], allocated), EBB_EBUDGET);
+            const char *told = strstr(ebb_message(), "(");
+            cr_assert(told && strtoull(told + 1, NULL, 10) == end, "%zu: %s", end, ebb_message());
+        }
+        check_ok(ebb_plan_make(&plan, config, &options, end, allocated));
+        cr_assert_leq(ebb_plan_info_get(plan).overhead, ebb_plan_info_get(plans[n - 1]).overhead + 1e-9);
+        ebb_plan_free(plan);
+        for (int i = 0; i < n; i++) ebb_plan_free(plans[i]);
+    }
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
+
 Test(planner, failing_allocations_are_told_and_leak_nothing)
 {
     ebb_config *config = config_of(gpt, (const char *const[4]){ "model.layers=2", "memory.offload=auto" });
@@ -401,7 +425,7 @@ Test(planner, failing_allocations_are_told_and_leak_nothing)
 
 Test(planner, the_largest_batch_fits_and_the_next_does_not)
 {
-    ebb_config *config = config_of(gpt, no_sets);
+    ebb_config *config = config_of(gpt, (const char *const[4]){ "data.items=200" });
     ebb_train_options options = train_options(2);
     ebb_max_batch_result r;
     size_t limit = (size_t)24 << 20;
