@@ -20,13 +20,16 @@ typedef struct ebb_plan_info {
 
 /* The fastest plan whose peak of reserved bytes (of allocated bytes where `allocated`) is at most
  * `budget_bytes`.  What the config's memory.checkpoint says is not looked at; memory.recompute holds in
- * every block.  Blocks are offloaded only where memory.offload is "auto", within memory.host_limit.  options: device, threads and steps matter; NULL is not allowed.
+ * every block.  Blocks are offloaded only where memory.offload is "auto".  It is within memory.limit and
+ * memory.host_limit, too.  options: device, threads and steps matter; NULL is not allowed.
  * Owner: *out is the caller's; ebb_plan_free().  Errors: EBUDGET (nothing fits; the message names the
  * smallest budget that something fits, and what dominates it), ENOMEM, and what a dry run gives. */
 EBB_API EBB_NODISCARD ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config, const ebb_train_options *options,
                                                size_t budget_bytes, bool allocated);
 /* Plans from the fastest to the smallest; each is slower and smaller than the one before.  *n of at most
- * `max`.  Owner: each of plans[0, *n) is the caller's. */
+ * `max`.  ebb_plan_make() with the peak of one gives that one, or a faster one; with less than the last one's,
+ * EBUDGET.  memory.limit is not looked at.  Owner: each of plans[0, *n) is the caller's.  Errors: as above; EBUDGET
+ * where memory.host_limit is below all plans. */
 EBB_API EBB_NODISCARD ebb_status ebb_plan_frontier(ebb_plan *plans[], int max, int *n, const ebb_config *config,
                                                    const ebb_train_options *options, bool allocated);
 EBB_API void ebb_plan_free(ebb_plan *plan); /* NULL is a no-op */

@@ -26,11 +26,25 @@ static void put_plan(cli_json *json, cJSON *object, const ebb_plan *plan)
     free(text);
 }
 
+/* At a word's end, so that a row of the table is 100 columns at most. */
+static void shorten(char *words, size_t columns)
+{
+    static const char dots[] = " ...";
+    if (strlen(words) <= columns) return;
+    size_t end = columns - strlen(dots);
+    while (end > 0 && words[end] != ' ') end--;
+    while (end > 0 && strchr(" ,;", words[end - 1])) end--;
+    memcpy(words + end, dots, sizeof(dots));
+}
+
+enum { PLAN_COLUMNS = 57, HOST_COLUMNS = 12 };
+
 static ebb_status add_row(ebb_table *table, const ebb_plan *plan, const ebb_plan *first, bool host)
 {
     ebb_plan_info info = ebb_plan_info_get(plan), all = ebb_plan_info_get(first);
     char text[5][32];
     char *words = ebb_plan_describe(plan);
+    if (words) shorten(words, host ? PLAN_COLUMNS - HOST_COLUMNS : PLAN_COLUMNS);
     ebb_size_format(info.peak_reserved_bytes, text[0], sizeof(text[0]));
     ebb_size_format(info.peak_allocated_bytes, text[1], sizeof(text[1]));
     snprintf(text[2], sizeof(text[2]), "%.3f", (double)info.peak_reserved_bytes / (double)all.peak_reserved_bytes);
@@ -58,10 +72,20 @@ static ebb_status print_table(ebb_plan *const plans[], int n)
     return st;
 }
 
-static int report_frontier(const cli_args *args, ebb_plan *const plans[], int n)
+/* memory.limit is of a run: the frontier goes beyond it. */
+static void print_limit(ebb_plan *const plans[], int n, size_t limit)
+{
+    int beyond = 0;
+    char text[32];
+    for (int i = 0; i < n; i++) beyond += limit && ebb_plan_info_get(plans[i]).peak_reserved_bytes > limit;
+    if (beyond) printf("%d of %d are beyond memory.limit, %s reserved\n", beyond, n, ebb_size_format(limit, text, sizeof(text)));
+}
+
+static int report_frontier(const cli_args *args, const ebb_config *config, ebb_plan *const plans[], int n)
 {
     if (!args->json) {
         ebb_status st = args->quiet ? EBB_OK : print_table(plans, n);
+        if (st == EBB_OK && !args->quiet) print_limit(plans, n, ebb_config_memory_limit(config));
         return st == EBB_OK ? CLI_DONE : cli_fail(args, st);
     }
     cli_json json = cli_json_begin();
@@ -76,7 +100,7 @@ static int run_frontier(const cli_args *args, const ebb_config *config)
     int n = 0;
     ebb_train_options options = cli_train_options(args);
     ebb_status st = ebb_plan_frontier(plans, MAX_POINTS, &n, config, &options, args->allocated);
-    int status = st == EBB_OK ? report_frontier(args, plans, n) : cli_fail(args, st);
+    int status = st == EBB_OK ? report_frontier(args, config, plans, n) : cli_fail(args, st);
     for (int i = 0; i < n; i++) ebb_plan_free(plans[i]);
     return status;
 }
@@ -112,7 +136,7 @@ static int write_page(const cli_args *args, const ebb_config *config)
     if (st == EBB_OK) st = cli_frontier_mark(&f, "this config", config, &options, true);
     ebb_frontier page = cli_frontier_page(&f, args->operands[0]);
     if (st == EBB_OK) st = ebb_frontier_write_html(args->html, &page);
-    int status = st == EBB_OK ? report_frontier(args, f.plans, f.n) : cli_fail(args, st);
+    int status = st == EBB_OK ? report_frontier(args, config, f.plans, f.n) : cli_fail(args, st);
     if (st == EBB_OK) cli_say_wrote(args, args->html);
     cli_frontier_free(&f);
     return status;

@@ -121,38 +121,72 @@ static ebb_status add_rung(ebb__candidates *c, size_t asked)
 }
 
 /* Below this the grid is too coarse. */
-static bool is_last_level(const ebb__candidates *c) { return c->table_bytes / 4 < c->least; }
+static bool is_last_grid(const ebb__candidates *c) { return c->is_flat || c->table_bytes / 4 < c->least; }
 
-ebb_status ebb__candidates_next(ebb__candidates *c, bool *more)
+static ebb_status solve(ebb__candidates *c, const ebb__chain *chain)
 {
-    static const double near_least[] = { 1.04, 1.02, 1.01, 1.005, 1.002, 1 };
-    if (c->table_bytes == 0) c->table_bytes = c->top_bytes = chain_bytes(&c->profile->chain);
-    else if (!is_last_level(c)) c->table_bytes /= 2;
-    else c->table_bytes = 0;
-    *more = c->table_bytes > 0 && c->least < SIZE_MAX;
-    if (!*more) return EBB_OK;
     ebb__chain_table_free(c->table);
     c->table = NULL;
     c->level = c->n;
-    EBB_TRY(ebb__chain_solve(&c->table, &c->profile->chain, c->table_bytes, GRID_STEPS));
+    EBB_TRY(ebb__chain_solve(&c->table, chain, c->table_bytes, GRID_STEPS));
     c->least = ebb__chain_smallest(c->table);
-    if (c->least == SIZE_MAX) return EBB_OK;
-    size_t end = is_last_level(c) ? c->least + c->least / 20 : c->table_bytes / 2;
+    return EBB_OK;
+}
+
+/* Twice to four times its smallest budget. */
+static ebb_status solve_flat(ebb__candidates *c)
+{
+    c->is_flat = true;
+    c->table_bytes = chain_bytes(&c->flat);
+    EBB_TRY(solve(c, &c->flat));
+    if (c->least < SIZE_MAX && c->table_bytes / 4 >= c->least) {
+        c->table_bytes = 2 * c->least;
+        EBB_TRY(solve(c, &c->flat));
+    }
+    return EBB_OK;
+}
+
+static ebb_status add_rungs(ebb__candidates *c)
+{
+    static const double near_least[] = { 1.04, 1.02, 1.01, 1.005, 1.002, 1 };
+    size_t end = is_last_grid(c) ? c->least + c->least / 20 : c->table_bytes / 2;
     for (int i = 0;; i++) {
         size_t asked = (size_t)((double)c->table_bytes * exp2(-(double)i / per_octave(c->profile->plan->n_blocks)));
         if (asked <= end) break;
         EBB_TRY(add_rung(c, asked));
     }
-    for (size_t i = 0; is_last_level(c) && i < sizeof(near_least) / sizeof(near_least[0]); i++)
+    for (size_t i = 0; is_last_grid(c) && i < sizeof(near_least) / sizeof(near_least[0]); i++)
         EBB_TRY(add_rung(c, (size_t)((double)c->least * near_least[i])));
     return EBB_OK;
 }
+
+ebb_status ebb__candidates_next(ebb__candidates *c, bool *more)
+{
+    *more = !c->is_flat;
+    if (!*more) return EBB_OK;
+    if (c->skips || (c->table && is_last_grid(c))) {
+        EBB_TRY(solve_flat(c));
+    } else {
+        c->table_bytes = c->table ? c->table_bytes / 2 : chain_bytes(&c->profile->chain);
+        EBB_TRY(solve(c, &c->profile->chain));
+    }
+    return c->least < SIZE_MAX ? add_rungs(c) : EBB_OK;
+}
+
+void ebb__candidates_skip(ebb__candidates *c) { c->skips = true; }
 
 /* ---- lifetime ------------------------------------------------------------------------------- */
 
 ebb_status ebb__candidates_init(ebb__candidates *out, const ebb__profile *profile, int accumulate)
 {
-    *out = (ebb__candidates){ .profile = profile, .micro_batches = accumulate };
+    size_t n = (size_t)profile->chain.n;
+    *out = (ebb__candidates){ .profile = profile, .micro_batches = accumulate, .flat.n = profile->chain.n };
+    out->flat.stages = ebb__calloc(n, sizeof(*out->flat.stages));
+    if (!out->flat.stages) return EBB_ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        out->flat.stages[i] = profile->chain.stages[i];
+        out->flat.stages[i].gradients = 0;
+    }
     return add_all_uniform(out);
 }
 
@@ -160,6 +194,7 @@ void ebb__candidates_deinit(ebb__candidates *c)
 {
     for (size_t i = 0; i < c->n; i++) ebb_plan_free(c->list[i].plan);
     ebb__free(c->list);
+    ebb__free(c->flat.stages);
     ebb__chain_table_free(c->table);
     *c = (ebb__candidates){ 0 };
 }

@@ -485,3 +485,5 @@ void ebb_config_free(ebb_config *config)
     ebb__free(config->savers);
     ebb__free(config);
 }
+
+size_t ebb_config_memory_limit(const ebb_config *config) { return config->memory.limit_bytes; }

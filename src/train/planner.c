@@ -213,15 +213,25 @@ static ebb_status try_wanted(planner *p, size_t from, size_t to, wanted *want, s
     return EBB_OK;
 }
 
-/* Between the first of candidates [from, n) whose plan fits and the one before it, which does not: by halving, so that
- * ends do not depend on the budget, and what a smaller one finds a larger one passes. */
-static ebb_status refine(planner *p, size_t from, size_t budget)
+static const ebb_plan *tried_as(const planner *p, const ebb__candidate *c)
+{
+    for (size_t i = 0; i < p->n_tried; i++)
+        if (ebb__plan_same(p->tried[i], c->plan)) return p->tried[i];
+    return NULL;
+}
+
+/* Between the first plan of the level that fits and the one before it, which does not: by halving, so that ends do not
+ * depend on the budget, and what a smaller one finds a larger one passes. */
+static ebb_status refine(planner *p, size_t budget)
 {
     const ebb__candidates *c = &p->candidates;
     const ebb_plan *tried = NULL, *best = fastest_within(p, budget);
-    size_t at = from;
-    while (best && at < c->n && !ebb__plan_same(c->list[at].plan, best)) at++;
-    if (!best || at == c->n || at == from) return EBB_OK;
+    size_t at = c->level;
+    for (; at < c->n; at++) {
+        tried = tried_as(p, &c->list[at]);
+        if (tried && fits(p, tried, budget)) break;
+    }
+    if (at == c->n || at == c->level || least_overhead(p, &c->list[at - 1]) > best->info.overhead) return EBB_OK;
     size_t low = c->list[at].asked, high = c->list[at - 1].asked;
     for (int i = 0; i < HALVINGS && low < high; i++) {
         ebb__candidate middle;
@@ -234,15 +244,15 @@ static ebb_status refine(planner *p, size_t from, size_t budget)
     return EBB_OK;
 }
 
-/* The smallest of all, and the fastest that is as small.  All levels are there. */
+/* The smallest of all levels, and the fastest that is as small. */
 static ebb_status try_smallest(planner *p)
 {
     EBB_TRY(try_wanted(p, 0, p->candidates.n, may_be_smallest, 0));
     const ebb_plan *least = smallest(p);
-    return least ? refine(p, p->candidates.level, peak_of(p, least)) : EBB_OK;
+    return least ? refine(p, peak_of(p, least)) : EBB_OK;
 }
 
-/* Levels go from fast to small: the search ends with the first that is slower than what fits. */
+/* Levels go from fast to small: those behind the first that is slower than what fits are not wanted. */
 static ebb_status search(planner *p, size_t budget)
 {
     if (fits(p, p->tried[0], budget) && p->config->n_savers == 0) return EBB_OK; /* nothing is faster */
@@ -253,10 +263,10 @@ static ebb_status search(planner *p, size_t budget)
         EBB_TRY(ebb__candidates_next(c, &more));
         if (!more) break;
         EBB_TRY(try_wanted(p, c->level, c->n, may_be_fastest, budget));
-        EBB_TRY(refine(p, c->level, budget));
+        EBB_TRY(refine(p, budget));
         const ebb_plan *best = fastest_within(p, budget);
         bool slower = best && c->n > c->level && least_overhead(p, &c->list[c->n - 1]) > best->info.overhead;
-        if (slower && !has_few_blocks(p)) break;
+        if (slower && !has_few_blocks(p)) ebb__candidates_skip(c);
     }
     EBB_TRY(try_wanted(p, 0, uniform, may_be_fastest, budget));
     return fastest_within(p, budget) ? EBB_OK : try_smallest(p);
@@ -350,7 +360,8 @@ static void pick(const ebb_plan *points[], int max, int *n, const planner *p, si
     }
 }
 
-enum { LEAST_STEP = 200 };
+/* A point is worth its time where it saves a hundredth. */
+enum { LEAST_STEP = 100 };
 
 ebb_status ebb_plan_frontier(ebb_plan *plans[], int max, int *n, const ebb_config *config,
                              const ebb_train_options *options, bool allocated)

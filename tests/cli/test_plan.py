@@ -99,6 +99,34 @@ class Plan(unittest.TestCase):
             done = subprocess.run([PROGRAM, *arguments], cwd="/", capture_output=True, text=True, timeout=100)
             self.assertEqual(done.returncode, DONE, done.stderr)
 
+    def test_a_trained_run_needs_its_plan_no_more(self):
+        text = [*WIDER, "--set", "model.vocab=256"]
+        ebb_json("plan", GPT, *text, "--budget", "1GiB", "--write", self.file)
+        out = os.path.join(self.folder.name, "run")
+        ebb_json("train", GPT, *text, "--set", "memory.checkpoint=plan:" + self.file, "--out", out)
+        os.remove(self.file)
+        self.assertIn("eval_loss", ebb_json("eval", out))
+        self.assertEqual(ebb("sample", out, "--tokens", "3").returncode, DONE)
+
+    def test_limits_of_the_config_are_named(self):
+        host = ["--set", "memory.offload=all", "--set", "memory.host_limit=1KiB"]
+        for words in (["--frontier"], ["--budget", "1TiB"]):
+            error = ebb_json("plan", GPT, *WIDER, *host, *words, status=FAILED)["error"]
+            self.assertEqual(error["code"], "EBUDGET")
+            self.assertIn("memory.host_limit", error["message"])
+        limit = ["--set", "memory.limit=10MiB"]
+        plan = ebb_json("plan", GPT, *WIDER, *limit, "--budget", "1TiB", "--write", self.file)
+        self.assertLessEqual(plan["predicted_peak_reserved_bytes"], 10 << 20)
+        done = ebb("estimate", GPT, *WIDER, *limit, "--set", "memory.checkpoint=plan:" + self.file)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertIn("are beyond memory.limit", ebb("plan", GPT, *WIDER, *limit, "--frontier").stdout)
+
+    def test_the_table_is_100_columns_wide_at_most(self):
+        deep = ["--set", "model.layers=60", "--set", "memory.offload=auto"]
+        rows = ebb("plan", GPT, *WIDER, *deep, "--frontier", "--allocated").stdout.splitlines()
+        self.assertLessEqual(max(map(len, rows)), 100)
+        self.assertTrue(any(row.endswith(" ...") for row in rows))
+
     def test_what_nothing_fits_is_1_and_says_what_would(self):
         error = ebb_json("plan", GPT, *WIDER, "--budget", "100KiB", status=FAILED)["error"]
         self.assertEqual(error["code"], "EBUDGET")
@@ -148,12 +176,16 @@ class Plan(unittest.TestCase):
 class MaxBatch(unittest.TestCase):
     def test_it_fits_and_the_next_does_not(self):
         found = ebb_json("max-batch", GPT, *WIDER, "--limit", "64MiB")
-        self.assertEqual(set(found), {"schema", "batch", "peak_reserved_bytes", "next_batch_peak_reserved_bytes"})
+        self.assertEqual(set(found), {"schema", "batch", "peak_reserved_bytes", "next_batch_peak_reserved_bytes", "stopped_by"})
         self.assertLessEqual(found["peak_reserved_bytes"], 64 << 20)
         self.assertGreater(found["next_batch_peak_reserved_bytes"], 64 << 20)
         estimate = ebb_json("estimate", GPT, *WIDER, "--set", f"train.batch={found['batch']}")
         self.assertEqual(estimate["peak_reserved_bytes"], found["peak_reserved_bytes"])
         self.assertEqual(ebb("max-batch", GPT, "--limit", "10KiB").returncode, FAILED)
+        whole = ebb_json("max-batch", GPT, "--limit", "1TiB")
+        self.assertEqual((whole["batch"], whole["next_batch_peak_reserved_bytes"]), (60, None))
+        planned = ebb("max-batch", GPT, "--limit", "1TiB", "--set", "memory.checkpoint=budget:2MiB").stdout
+        self.assertIn("memory.checkpoint's budget", planned)
 
     def test_without_a_limit_an_accelerators_memory_is_it(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -188,8 +220,15 @@ class Calibration(unittest.TestCase):
             with open(path, "w") as file:
                 file.write('{"schema": 2, "ops": {"linear": "fast"}}')
             bad = ebb("plan", GPT, "--frontier", env=cache)
-            self.assertEqual(bad.returncode, FAILED)
+            self.assertEqual(bad.returncode, USAGE)
             self.assertIn("ops.linear", bad.stderr)
+            for text in ('{"schema": 2, "ops": {"gelu": [1e300, 1, 1, 1]}}', '{"schema": 2}', '{nonsense', '[]', '',
+                         '{"schema": 2, "ops": []}', '{"schema": 2, "ops": {}, "copy_gb_s": -1}'):
+                with open(path, "w") as file:
+                    file.write(text)
+                bad = ebb("plan", GPT, "--frontier", env=cache)
+                self.assertEqual(bad.returncode, USAGE, text)
+                self.assertIn(path, bad.stderr)
             with open(path, "w") as file:
                 file.write('{"schema": 1, "ops": {"linear": [1, 1]}}')
             old = ebb("plan", GPT, "--frontier", env=cache)

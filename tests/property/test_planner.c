@@ -280,6 +280,66 @@ Test(planner, a_host_limit_holds_and_a_smaller_one_offloads_less)
     check_no_live_blocks();
 }
 
+/* Offloading is in every plan: what a small limit refuses is the host's bytes. */
+Test(planner, a_host_limit_below_all_plans_is_named)
+{
+    ebb_config *config = config_of(gpt, (const char *const[4]){ "memory.offload=all", "memory.host_limit=1" });
+    ebb_train_options options = train_options(2);
+    ebb_plan *plan = NULL, *plans[MAX_POINTS];
+    int n = 1;
+    check_fails(ebb_plan_make(&plan, config, &options, SIZE_MAX, true), EBB_EBUDGET);
+    cr_assert_not_null(strstr(ebb_message(), "memory.host_limit"), "%s", ebb_message());
+    check_fails(ebb_plan_frontier(plans, MAX_POINTS, &n, config, &options, true), EBB_EBUDGET);
+    cr_assert_eq(n, 0);
+    cr_assert_not_null(strstr(ebb_message(), "memory.host_limit"), "%s", ebb_message());
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
+
+/* A step offloads half of what another does: the plans between them are refused by their host bytes alone. */
+Test(planner, a_budget_stays_within_the_host_limit)
+{
+    static const char *const limits[] = { "memory.host_limit=null", "memory.host_limit=2MiB" };
+    size_t host[2];
+    for (int i = 0; i < 2; i++) {
+        ebb_config *config = config_of(gpt, (const char *const[4]){ "memory.offload=all", limits[i] });
+        ebb_train_options options = train_options(2);
+        ebb_plan *plan = NULL;
+        check_ok(ebb_plan_make(&plan, config, &options, SIZE_MAX, true));
+        host[i] = ebb_plan_info_get(plan).peak_host_bytes;
+        ebb_plan_free(plan);
+        ebb_config_free(config);
+    }
+    cr_assert_gt(host[0], 2u << 20);
+    cr_assert_leq(host[1], 2u << 20);
+    check_no_live_blocks();
+}
+
+Test(planner, the_configs_own_limit_is_a_budget_too)
+{
+    ebb_train_options options = train_options(2);
+    ebb_config *config = config_of(gpt, no_sets);
+    ebb_plan *plan = NULL;
+    check_ok(ebb_plan_make(&plan, config, &options, SIZE_MAX, false));
+    size_t all = ebb_plan_info_get(plan).peak_reserved_bytes, limit = all - (2u << 20);
+    ebb_plan_free(plan);
+    ebb_config_free(config);
+    char set[64];
+    snprintf(set, sizeof(set), "memory.limit=%zu", limit);
+    config = config_of(gpt, (const char *const[4]){ set });
+    for (int allocated = 0; allocated < 2; allocated++) {
+        check_ok(ebb_plan_make(&plan, config, &options, SIZE_MAX, allocated));
+        cr_assert_leq(ebb_plan_info_get(plan).peak_reserved_bytes, limit);
+        ebb_plan_free(plan);
+    }
+    ebb_config_free(config);
+    config = config_of(gpt, (const char *const[4]){ "memory.limit=100000" });
+    check_fails(ebb_plan_make(&plan, config, &options, SIZE_MAX, false), EBB_EBUDGET);
+    cr_assert_not_null(strstr(ebb_message(), "memory.limit"), "%s", ebb_message());
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
+
 Test(planner, a_budget_in_a_config_trains_within_it)
 {
     ebb_config *config = config_of(gpt, no_sets);
@@ -315,6 +375,30 @@ Test(planner, what_nothing_fits_is_told_with_the_smallest_that_does)
     check_no_live_blocks();
 }
 
+/* Of chains too long to try all plans of: budgets far below, and just below, name where the frontier ends. */
+Test(planner, the_smallest_of_a_deep_model_is_where_its_frontier_ends)
+{
+    ebb_config *config = config_of(gpt, (const char *const[4]){ "model.layers=30", "train.eval_every=0" });
+    ebb_train_options options = train_options(2);
+    for (int allocated = 0; allocated < 2; allocated++) {
+        ebb_plan *plans[MAX_POINTS], *plan = NULL;
+        int n = 0;
+        check_ok(ebb_plan_frontier(plans, MAX_POINTS, &n, config, &options, allocated));
+        size_t end = peak_of(plans[n - 1], allocated), budgets[] = { 1, end - 1 };
+        for (int i = 0; i < 2; i++) {
+            check_fails(ebb_plan_make(&plan, config, &options, budgets[i], allocated), EBB_EBUDGET);
+            const char *told = strstr(ebb_message(), "(");
+            cr_assert(told && strtoull(told + 1, NULL, 10) == end, "%zu: %s", end, ebb_message());
+        }
+        check_ok(ebb_plan_make(&plan, config, &options, end, allocated));
+        cr_assert_leq(ebb_plan_info_get(plan).overhead, ebb_plan_info_get(plans[n - 1]).overhead + 1e-9);
+        ebb_plan_free(plan);
+        for (int i = 0; i < n; i++) ebb_plan_free(plans[i]);
+    }
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
+
 Test(planner, failing_allocations_are_told_and_leak_nothing)
 {
     ebb_config *config = config_of(gpt, (const char *const[4]){ "model.layers=2", "memory.offload=auto" });
@@ -341,7 +425,7 @@ Test(planner, failing_allocations_are_told_and_leak_nothing)
 
 Test(planner, the_largest_batch_fits_and_the_next_does_not)
 {
-    ebb_config *config = config_of(gpt, no_sets);
+    ebb_config *config = config_of(gpt, (const char *const[4]){ "data.items=200" });
     ebb_train_options options = train_options(2);
     ebb_max_batch_result r;
     size_t limit = (size_t)24 << 20;
@@ -360,9 +444,33 @@ Test(planner, the_largest_batch_fits_and_the_next_does_not)
         cr_assert_eq(e.memory.peak_reserved_bytes, more ? r.next_batch_peak_reserved_bytes : r.peak_reserved_bytes);
         ebb_config_free(one);
     }
+    cr_assert_eq(r.stopped_by, EBB_BATCH_LIMIT);
     check_fails(ebb_max_batch(&r, config, &options, 1000), EBB_EBUDGET);
     cr_assert_eq(r.batch, 0);
     ebb_config_free(config);
+    check_no_live_blocks();
+}
+
+Test(planner, what_stops_the_largest_batch_is_told)
+{
+    static const struct {
+        const char *sets[4];
+        ebb_batch_stop stop;
+    } cases[] = {
+        { { "data.items=50" }, EBB_BATCH_DATA },
+        { { "data.items=100000", "model.layers=2", "memory.checkpoint=budget:4MiB" }, EBB_BATCH_BUDGET },
+        { { "data.items=100000", "model.layers=2", "memory.offload=all", "memory.host_limit=4MiB" }, EBB_BATCH_HOST },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        ebb_config *config = config_of(gpt, cases[i].sets);
+        ebb_train_options options = train_options(2);
+        ebb_max_batch_result r;
+        check_ok(ebb_max_batch(&r, config, &options, (size_t)1 << 40));
+        cr_assert_eq(r.stopped_by, cases[i].stop, "case %zu: %s", i, ebb_batch_stop_text(r.stopped_by));
+        cr_assert_eq(r.next_batch_peak_reserved_bytes, 0);
+        if (i == 0) cr_assert_eq(r.batch, 50);
+        ebb_config_free(config);
+    }
     check_no_live_blocks();
 }
 

@@ -70,7 +70,7 @@ static void run_stretch(machine *m, int first, int last, int from, int to)
         const ebb__choice *choice = &stage->choices[m->plan->choice[parts[n].first]];
         m->held -= choice->keep;
         use(m, choice->backward);
-        m->ns += choice->extra_ns;
+        m->ns += choice->extra_ns + (last == c->n - 1 ? choice->copy_ns : 0); /* no copies inside segments */
         m->held += stage->gradients;
     }
 }

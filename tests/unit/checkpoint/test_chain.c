@@ -35,7 +35,8 @@ static void draw_chain(ebb__chain *chain, ebb__stage *stages, dice *d, int n, ui
             size_t keep = draw(d, 4 * scale);
             s->choices[k] = (ebb__choice){ .keep = keep, .forward = keep + output + draw(d, scale),
                                            .backward = keep + output + s->gradients + draw(d, 2 * scale),
-                                           .host = k > 0 && draw(d, 3) == 0, .extra_ns = k ? draw(d, 20) : 0 };
+                                           .host = k > 0 && draw(d, 3) == 0, .extra_ns = k ? draw(d, 20) : 0,
+                                           .copy_ns = draw(d, 2) ? draw(d, 20) : 0 };
         }
     }
 }
@@ -78,6 +79,10 @@ static void check_optimal(uint32_t seed, int n, int max_choices)
         chain_cost run = chain_run(&chain, &plan);
         cr_assert(run.ns == cost, "seed %u: the plan takes %g, the table says %g", seed, run.ns, cost);
         cr_assert_leq(run.peak, budgets[i]);
+        ebb__chain_figures account = ebb__chain_run(&chain, plan.choice, plan.segments, plan.n_segments);
+        cr_assert(account.ns == run.ns && account.bytes >= run.peak && account.bytes <= budgets[i],
+                  "seed %u: the account says %g in %zu bytes, the run %g in %zu", seed, account.ns, account.bytes, run.ns,
+                  run.peak);
     }
     ebb__chain_table_free(table);
 }
