@@ -47,7 +47,7 @@ typedef struct ebb_leak_report {
     bool grows;
     int64_t steps, steps_needed;             /* that have ended; fewer than needed: nothing can be said */
     int64_t since;                           /* the step that what follows is compared with, about half of all */
-    size_t bytes, storages, nodes, hooks;    /* alive more than at the end of step `since` */
+    size_t bytes, storages, nodes, hooks;    /* alive more than at the end of step `since`, by lines that have more */
     size_t graph_bytes;                      /* of bytes, in saved slots */
     size_t bytes_per_step;                   /* on average, from `since` on */
     size_t cyclic;                           /* tensors in cycles, which only ebb_collect() frees */

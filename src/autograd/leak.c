@@ -1,10 +1,8 @@
 /* leak.c: what steps leave behind: figures at each step's end, and counts by line of the program. */
 #include <ebb/leak.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "autograd/growth.h"
-#include "autograd/hooks.h"
 #include "autograd/tally.h"
 #include "core/mem.h"
 
@@ -72,11 +70,11 @@ static ebb__line growth_of(const ebb__line *now, const ebb__line *before)
 }
 
 /* The text ends with a whole line. */
-static void tell_why(ebb_leak_holder *h, const ebb__line *grown)
+static void tell_why(ebb_leak_holder *h, const ebb__line *line)
 {
-    size_t n = grown->bytes || grown->storages ? ebb_why(grown->storage, h->why, sizeof h->why)
-               : grown->nodes                  ? ebb__why_node(grown->node, h->why, sizeof h->why)
-                                               : ebb__why_hook(grown->hooked, h->why, sizeof h->why);
+    size_t n = h->bytes || h->storages ? ebb_why(line->storage, h->why, sizeof h->why)
+               : h->nodes              ? ebb__why_node(line->node, h->why, sizeof h->why)
+                                       : ebb__why_hook(line->hooked, h->why, sizeof h->why);
     char *end = n < sizeof h->why ? NULL : strrchr(h->why, '\n');
     if (end) end[1] = 0;
 }
@@ -102,23 +100,33 @@ static void insert(ebb_leak_report *r, const ebb_leak_holder *h, const ebb__line
     lines[at] = line;
 }
 
-static void find_holders(ebb_leak_report *r, const ebb__tally *now, const ebb__tally *before)
+static void add(ebb_leak_report *r, const ebb__line *grown)
+{
+    r->bytes += grown->bytes;
+    r->graph_bytes += grown->graph_bytes;
+    r->storages += grown->storages;
+    r->nodes += grown->nodes;
+    r->hooks += grown->hooks;
+}
+
+/* Sums over the lines that have more, and the largest of them. */
+static void compare(ebb_leak_report *r, const ebb__tally *now, const ebb__tally *before)
 {
     const ebb__line *lines[EBB_LEAK_HOLDERS];
+    ebb__line grown = growth_of(&now->rest, &before->rest);
+    add(r, &grown);
     for (int i = 0; i < EBB__TALLY_LINES; i++) {
         const ebb__line *line = &now->lines[i];
         if (!line->key) continue;
-        ebb__line grown = growth_of(line, ebb__tally_find(before, line->key));
+        grown = growth_of(line, ebb__tally_find(before, line->key));
         if (grown.bytes + grown.storages + grown.nodes + grown.hooks == 0) continue;
+        add(r, &grown);
         ebb_leak_holder h = { .op = line->op, .scope = line->scope, .file = line->file, .line = line->line_number,
                               .bytes = grown.bytes, .storages = grown.storages, .nodes = grown.nodes,
                               .hooks = grown.hooks };
         insert(r, &h, lines, line);
     }
-    for (int i = 0; i < r->n_holders; i++) {
-        ebb__line grown = growth_of(lines[i], ebb__tally_find(before, lines[i]->key));
-        tell_why(&r->holders[i], &grown);
-    }
+    for (int i = 0; i < r->n_holders; i++) tell_why(&r->holders[i], lines[i]);
 }
 
 void ebb_leak_report_get(ebb_leak_report *report, ebb_leak_watch *w)
@@ -133,13 +141,7 @@ void ebb_leak_report_get(ebb_leak_report *report, ebb_leak_watch *w)
     ebb__tally *now = &w->tallies[NOW];
     const ebb__tally *before = &w->tallies[1 - w->latest];
     ebb__tally_take(now, w->ctx, w->steps, w->last_tensor, w->last_node);
-    ebb__line grown = growth_of(&now->all, &before->all);
     report->since = before->step;
-    report->bytes = grown.bytes;
-    report->graph_bytes = grown.graph_bytes;
-    report->storages = grown.storages;
-    report->nodes = grown.nodes;
-    report->hooks = grown.hooks;
-    report->bytes_per_step = grown.bytes / (size_t)(w->steps - before->step);
-    find_holders(report, now, before);
+    compare(report, now, before);
+    report->bytes_per_step = report->bytes / (size_t)(w->steps - before->step);
 }

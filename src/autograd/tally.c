@@ -38,14 +38,14 @@ const ebb__line *ebb__tally_find(const ebb__tally *t, uint64_t key)
     return l->key ? l : &none;
 }
 
-/* One place stays free, so that looking ends. */
+/* One place stays free, so that looking ends.  Without room: the rest. */
 static ebb__line *line_for(ebb__tally *t, const char *op, const char *scope, const char *file, int line)
 {
     ebb__line l = { .op = op ? op : "", .scope = scope ? scope : "", .file = file ? file : "", .line_number = line };
     l.key = key_of(&l);
     ebb__line *at = &t->lines[place_of(t, l.key)];
     if (at->key) return at;
-    if (t->n_lines == EBB__TALLY_LINES - 1) return NULL;
+    if (t->n_lines == EBB__TALLY_LINES - 1) return &t->rest;
     t->n_lines++;
     *at = l;
     return at;
@@ -71,8 +71,6 @@ static void count_hooks(ebb__tally *t, const struct ebb__hooks *hooks, ebb__hook
 {
     for (const ebb__hook_entry *e = hooks ? hooks->first : NULL; e; e = e->next) {
         ebb__line *l = line_for(t, "hook", NULL, e->site.file, e->site.line);
-        t->all.hooks++;
-        if (!l) continue;
         l->hooks++;
         l->hooked = on;
     }
@@ -85,14 +83,12 @@ void ebb__tally_take(ebb__tally *t, const ebb_context *ctx, int64_t step, uint64
     for (const ebb_storage *s = ctx->storages; s; s = s->next) {
         const ebb__owner *owner = ebb__block_owner(s->block);
         ebb__line *l = line_for(t, owner->op, owner->scope, owner->file, owner->line);
-        if (l) count_storage(l, s, s->id >= last_tensor);
-        count_storage(&t->all, s, false);
+        count_storage(l, s, s->id >= last_tensor);
     }
     for (const ebb_node *n = ctx->nodes; n; n = n->next) {
         const ebb__record *r = n->record;
         ebb__line *l = line_for(t, r->op->name, r->scope, r->site.file, r->site.line);
-        if (l) count_node(l, n, n->seq >= last_node);
-        count_node(&t->all, n, false);
+        count_node(l, n, n->seq >= last_node);
         for (int j = 0; j < EBB_MAX_OUT; j++) count_hooks(t, n->hooks[j], (ebb__hooked){ .node = n });
     }
     for (const ebb_tensor *leaf = ctx->tensors; leaf; leaf = leaf->next)

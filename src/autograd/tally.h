@@ -23,7 +23,7 @@ typedef struct ebb__tally {
     int64_t step;                 /* at whose end it was taken; 0: not yet */
     ebb__line lines[EBB__TALLY_LINES]; /* a hash table by key */
     int n_lines;
-    ebb__line all;                /* also what is of lines beyond those that have room */
+    ebb__line rest;               /* of lines beyond those that have room */
 } ebb__tally;
 
 /* Ids from last_tensor and last_node on are of the last step. */

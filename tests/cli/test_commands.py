@@ -503,8 +503,10 @@ class Usage(unittest.TestCase):
             run = ebb(command, "--help")
             self.assertEqual(run.returncode, DONE)
             self.assertTrue(run.stdout.startswith("usage: ebb " + command))
-            for option in ("--set", "--device", "--threads", "--json", "--quiet"):
+            for option in ("--json", "--quiet"):
                 self.assertIn(option, run.stdout)
+            for option in ("--set", "--device", "--threads"):  # lessons read no config
+                self.assertEqual(option in run.stdout, command != "lesson", (command, option))
 
     def test_wrong_usage_is_2_and_names_what_is_near(self):
         for arguments, words in (
