@@ -4,7 +4,6 @@
  * memory of its own (alloc/capture.c); batches are copied in before a launch.
  *
  * Groups of another shape (an epoch's last), evaluation and saving are calls as ever, in the context's memory. */
-#include <math.h>
 #include <stdio.h>
 
 #include "core/mem.h"
@@ -23,8 +22,8 @@ static ebb_status check(const ebb__run *run)
 {
     EBB_TRY(ebb__capture_possible(run->ctx, "train.capture"));
     if (run->config->n_savers > 0)
-        return ebb_fail(EBB_EINVAL, "train.capture: memory.offload and memory.compress move bytes beside the "
-                        "computation, which a graph has not; set them to \"none\"");
+        return ebb_fail(EBB_EINVAL, "train.capture: memory.offload copies beside the computation, which a graph "
+                        "has not; set it to \"none\"");
     if (run->config->memory.offset_plan || run->ctx->offset_plan)
         return ebb_fail(EBB_EINVAL, "train.capture: a graph has memory of its own, so memory.offset_plan has nothing "
                         "to place; set one of the two to false");
@@ -103,20 +102,16 @@ static ebb_status bring_batches(ebb__run *run, const ebb__group *group)
 }
 
 /* The step that optim has begun is launched with the generator as it stands. */
-static ebb_status launch(ebb__run *run, ebb__step_report *report)
+static ebb_status launch(ebb__run *run)
 {
     ebb__captured *c = &run->captured;
     ebb__accel_numbers numbers;
-    double sum = 0;
     ebb__optim_accel_numbers(run->optim, &numbers);
     numbers.rng_ahead = ebb_rng_offset(run->ctx) - c->rng_offset;
     EBB_TRY(ebb__graph_launch_with(c->graph, &numbers));
     ebb_rng_set_offset(run->ctx, ebb_rng_offset(run->ctx) + c->rng_draws);
     ebb__reading_again(&run->losses, c->n);
-    if (!(run->config->train.clip_norm > 0)) return EBB_OK;
-    ebb__reading_again(&c->norm, 1);
-    EBB_TRY(ebb__reading_take(&c->norm, &sum));
-    report->grad_norm = sqrt(sum);
+    ebb__reading_again(&c->norm, run->config->train.clip_norm > 0);
     return EBB_OK;
 }
 
@@ -159,5 +154,5 @@ ebb_status ebb__captured_step(ebb__run *run, int64_t step, const ebb__group *gro
 {
     EBB_TRY(bring_batches(run, group));
     EBB_TRY(run->captured.graph ? ebb_optim_step_begin(run->optim, report->lr) : capture(run, step, group, report));
-    return launch(run, report);
+    return launch(run);
 }

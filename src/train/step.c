@@ -41,11 +41,12 @@ static ebb_status group_backward(ebb__run *run, const ebb__group *group, double 
     return ebb__check_targets(run, group, counted);
 }
 
+/* Where steps are captured the norm is read when the step is over, in called steps too: they try out the kernels. */
 static ebb_status clip(ebb__run *run, ebb__step_report *report)
 {
     double max_norm = run->config->train.clip_norm, *sum = NULL;
     if (!(max_norm > 0) || report->skipped) return EBB_OK;
-    if (!run->ctx->device.capturing) return ebb_optim_clip(run->optim, max_norm, &report->grad_norm);
+    if (!run->config->train.capture) return ebb_optim_clip(run->optim, max_norm, &report->grad_norm);
     EBB_TRY(ebb__reading_cell(&run->captured.norm, &sum));
     return ebb__optim_clip_later(run->optim, max_norm, sum);
 }
@@ -66,6 +67,15 @@ ebb_status ebb__update_step(ebb__run *run, int64_t step, ebb__step_report *repor
     return EBB_OK;
 }
 
+static ebb_status read_norm(ebb__run *run, ebb__step_report *report)
+{
+    double sum = 0;
+    if (!run->config->train.capture || !(run->config->train.clip_norm > 0)) return EBB_OK;
+    EBB_TRY(ebb__reading_take(&run->captured.norm, &sum));
+    report->grad_norm = sqrt(sum);
+    return EBB_OK;
+}
+
 static ebb_status called_step(ebb__run *run, int64_t step, const ebb__group *group, ebb__step_report *report)
 {
     EBB_TRY(group_backward(run, group, report->lr));
@@ -83,6 +93,7 @@ ebb_status ebb__run_group(ebb__run *run, int64_t step, const ebb__group *group, 
     EBB_TRY(fits && run->captured.warm ? ebb__captured_step(run, step, group, report)
                                        : called_step(run, step, group, report));
     run->captured.warm |= fits; /* libraries choose their algorithms, and load, in a step of calls */
+    EBB_TRY(read_norm(run, report));
     EBB_TRY(ebb__reading_take(&run->losses, &report->loss)); /* where an accelerator is waited for */
     ebb__phase_set(run->ctx, EBB__PHASE_FORWARD);
     report->ms = ebb__now_ms() - start - run->hash_ms;

@@ -192,7 +192,6 @@ Test(captured, what_does_not_go_together_is_refused)
     stub_install((stub_options){ .seed = 1 });
     check_refused(EBB_EUNSUPPORTED, "cpu", NULL, "cpu has no graphs");
     check_refused(EBB_EINVAL, "cuda", "memory.offload=all", "memory.offload");
-    check_refused(EBB_EINVAL, "cuda", "memory.compress=int8", "memory.compress");
     check_refused(EBB_EINVAL, "cuda", "memory.offset_plan=true", "offset_plan");
     ebb_train_result result;
     ebb_train_options o = options_on("cuda");
