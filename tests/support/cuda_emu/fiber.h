@@ -3,8 +3,8 @@
 #define EBB_TESTS_EMU_FIBER_H
 
 struct emu_fiber {
-    const void *stack;     /* the lowest address, and the size; the host thread's own are found when it first switches */
-    unsigned long bytes;
+    const void *stack;     /* its lowest address; the host thread's own is found when it first switches */
+    unsigned long bytes;   /* of the stack */
     void *stack_pointer;   /* while it does not run */
     emu_fiber *resumed_by;
     void *tsan;            /* ThreadSanitizer's view of it */
