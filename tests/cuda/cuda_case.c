@@ -84,9 +84,11 @@ static void add_backward(pass_list *list, const case_call *t, unsigned with_grad
     unsigned all = joint ? with_gradient : EBB_IN(0);
     if (!(with_gradient & EBB_IN(0))) return;
     if (op->flags & EBB_OP_GRAD_OVER_DOUT && like_dout)
-        add_pass(list, (pass){ .what = "gradient over dout", .direction = EBB_BACKWARD, .want = all, .over = OVER_DOUT });
+        add_pass(list, (pass){ .what = "gradient over dout", .direction = EBB_BACKWARD, .want = all,
+                               .over = OVER_DOUT });
     if (op->flags & EBB_OP_GRAD_OVER_IN)
-        add_pass(list, (pass){ .what = "gradient over the input", .direction = EBB_BACKWARD, .want = all, .over = OVER_IN });
+        add_pass(list, (pass){ .what = "gradient over the input", .direction = EBB_BACKWARD, .want = all,
+                               .over = OVER_IN });
 }
 
 static pass_list list_passes(const case_call *t)
@@ -95,7 +97,8 @@ static pass_list list_passes(const case_call *t)
     pass_list list = { .n = 0 };
     unsigned with_gradient = 0;
     add_pass(&list, (pass){ .what = "forward", .direction = EBB_FORWARD });
-    if (op->n_aux) add_pass(&list, (pass){ .what = "forward without auxiliary outputs", .direction = EBB_FORWARD, .no_aux = true });
+    if (op->n_aux)
+        add_pass(&list, (pass){ .what = "forward without auxiliary outputs", .direction = EBB_FORWARD, .no_aux = true });
     if (op->flags & EBB_OP_INPLACE_OK && same_kind(&t->call.in[0], &t->call.out[0]))
         add_pass(&list, (pass){ .what = "forward over its input", .direction = EBB_FORWARD, .over = OVER_IN });
     for (int i = 0; i < t->call.n_in; i++)

@@ -25,7 +25,8 @@ static ebb_arg ones(ebb_dtype dtype, int ndim, const int64_t *dims)
     for (int64_t i = 0; i < arg.elems; i++) case_set(&arg, i, 1);
     return arg;
 }
-#define ONES(dtype, ...) ones(dtype, (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (int64_t[]){ __VA_ARGS__ })
+#define ONES(dtype, ...) \
+    ones(dtype, (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (int64_t[]){ __VA_ARGS__ })
 
 static void *scratch_of(ebb_call *call, int pass)
 {

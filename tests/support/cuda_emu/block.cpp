@@ -27,8 +27,8 @@ struct barrier {
     int votes[EMU_N_VOTES], result[EMU_N_VOTES];
 };
 
-/* What a host thread keeps from block to block. */
-struct worker {
+/* What runs blocks, one after the other. */
+struct emu_worker {
     emu_grid *grid;
     int n, next, alive; /* threads; the next in `order` that starts; not exited */
     std::vector<emu_thread> threads;
@@ -46,7 +46,7 @@ struct worker {
 };
 
 thread_local emu_thread *emu_running;
-static thread_local worker *self;
+static thread_local emu_worker *self;
 
 unsigned emu_random(unsigned *state)
 {
@@ -82,10 +82,10 @@ static void name_kernel_in_reports() {}
 
 /* ---- switching ------------------------------------------------------------------------------- */
 
-static void switch_to(emu_fiber *to)
+static void switch_to(emu_worker *w, emu_fiber *to)
 {
-    emu_fiber *from = self->running;
-    self->running = to;
+    emu_fiber *from = w->running;
+    w->running = to;
     emu_fiber_switch(from, to);
 }
 
@@ -95,7 +95,7 @@ static void wait_as(state waiting, emu_place place)
     emu_thread *me = emu_running;
     self->states[me->number] = waiting;
     self->places[me->number] = place;
-    switch_to(&self->host);
+    switch_to(self, &self->host);
     emu_running = me;
 }
 
@@ -103,7 +103,7 @@ static void wait_as(state waiting, emu_place place)
 
 static void open_barrier()
 {
-    worker *w = self;
+    emu_worker *w = self;
     barrier *bar = &w->bar;
     emu_place first = {};
     for (int i = 0; i < w->n; i++) {
@@ -127,7 +127,7 @@ static void open_barrier()
 
 int emu_barrier(int predicate, emu_vote vote, emu_place place)
 {
-    worker *w = self;
+    emu_worker *w = self;
     barrier *bar = &w->bar;
     emu_thread *me = emu_running;
     bar->votes[EMU_VOTE_COUNT] += predicate != 0;
@@ -151,7 +151,7 @@ int emu_barrier(int predicate, emu_vote vote, emu_place place)
 
 static void join(meeting *m, unsigned mask, emu_collective kind, emu_place place)
 {
-    const worker *w = self;
+    const emu_worker *w = self;
     int first = (int)emu_running->warp * 32;
     unsigned there = w->n - first >= 32 ? ~0u : (1u << (w->n - first)) - 1;
     if (!(mask >> emu_running->lane & 1)) emu_fail("a lane is not in its own mask", place);
@@ -191,9 +191,8 @@ const uint64_t *emu_exchange(unsigned mask, uint64_t value, emu_collective kind,
 
 /* ---- a block --------------------------------------------------------------------------------- */
 
-static void run_thread(emu_fiber *fiber)
+__attribute__((noinline)) static void run_thread(emu_worker *w, emu_fiber *fiber)
 {
-    worker *w = self;
     emu_running = &w->threads[fiber->thread];
     emu_acquire(&w->grid->begun);
     emu_acquire(&w->begun);
@@ -210,26 +209,27 @@ static void run_thread(emu_fiber *fiber)
  * For ThreadSanitizer each thread needs a fiber of its own. */
 static void fiber_entry()
 {
-    emu_fiber_entered();
+    emu_worker *w = self; /* and stays so, whichever host thread runs its blocks */
+    emu_fiber *me = w->running;
+    emu_fiber_entered(me);
     for (;;) {
-        emu_fiber *me = self->running;
-        run_thread(me);
+        run_thread(w, me);
 #ifndef EMU_TSAN
-        if (self->next < self->n) {
-            me->thread = self->order[self->next++];
-            self->states[me->thread] = READY;
-            self->fibers[me->thread] = me;
+        if (w->next < w->n) {
+            me->thread = w->order[w->next++];
+            w->states[me->thread] = READY;
+            w->fibers[me->thread] = me;
             continue;
         }
 #endif
-        self->left = me;
-        switch_to(&self->host);
+        w->left = me;
+        switch_to(w, &w->host);
     }
 }
 
 static void resume(int thread)
 {
-    worker *w = self;
+    emu_worker *w = self;
     if (!w->fibers[thread]) {
         if (w->idle.empty()) w->idle.push_back(emu_fiber_new(fiber_entry));
         w->fibers[thread] = w->idle.back();
@@ -237,7 +237,7 @@ static void resume(int thread)
         w->fibers[thread]->thread = thread;
         w->states[thread] = READY;
     }
-    switch_to(w->fibers[thread]);
+    switch_to(w, w->fibers[thread]);
 #ifdef EMU_TSAN
     if (w->left) w->used.push_back(w->left);
 #else
@@ -289,7 +289,7 @@ static void set_thread(emu_thread *t, const emu_grid *grid, long block, unsigned
 
 static void begin_block(emu_grid *grid, long number)
 {
-    worker *w = self;
+    emu_worker *w = self;
     w->grid = grid;
     w->n = w->alive = (int)(grid->block.x * grid->block.y * grid->block.z);
     w->next = 0;
@@ -317,14 +317,16 @@ static void begin_block(emu_grid *grid, long number)
         std::swap(w->order[i], w->order[emu_random(&random) % (unsigned)(i + 1)]);
 }
 
-void emu_run_block(emu_grid *grid, long number)
+emu_worker *emu_worker_new()
 {
-    if (!self) {
-        self = new worker();
-        self->host = emu_fiber_of_host();
-        name_kernel_in_reports();
-    }
-    worker *w = self;
+    name_kernel_in_reports();
+    return new emu_worker();
+}
+
+void emu_run_block(emu_worker *w, emu_grid *grid, long number)
+{
+    self = w;
+    w->host = emu_fiber_of_host();
     begin_block(grid, number);
     emu_release(&w->begun);
     while (w->alive) {
@@ -338,12 +340,4 @@ void emu_run_block(emu_grid *grid, long number)
     w->idle.insert(w->idle.end(), w->used.begin(), w->used.end());
     w->used.clear();
     emu_running = nullptr;
-}
-
-void emu_worker_free()
-{
-    if (!self) return;
-    for (emu_fiber *fiber : self->idle) emu_fiber_free(fiber);
-    delete self;
-    self = nullptr;
 }

@@ -21,10 +21,12 @@ struct emu_grid {
     char begun, done; /* for emu_acquire and emu_release */
 };
 
+/* The stacks and shared memory that blocks run with, one after the other; used by one host thread at a time, and
+ * kept until the program ends: for ThreadSanitizer a stack costs a millisecond to make. */
+struct emu_worker;
+emu_worker *emu_worker_new();
 /* Runs all threads of block `number` to their end, on the calling host thread. */
-void emu_run_block(emu_grid *grid, long number);
-/* Frees what the calling host thread keeps for its next block. */
-void emu_worker_free();
+void emu_run_block(emu_worker *worker, emu_grid *grid, long number);
 unsigned emu_random(unsigned *state);
 
 #endif

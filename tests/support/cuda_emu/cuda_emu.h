@@ -87,7 +87,7 @@ static inline void emu_syncthreads(emu_place place) { emu_barrier(0, EMU_VOTE_CO
 #define __syncthreads_and(predicate) emu_barrier((predicate), EMU_VOTE_AND, EMU_HERE)
 #define __syncthreads_or(predicate) emu_barrier((predicate), EMU_VOTE_OR, EMU_HERE)
 
-enum emu_collective { EMU_SYNCWARP, EMU_SHUFFLE, EMU_SHUFFLE_XOR, EMU_SHUFFLE_DOWN, EMU_SHUFFLE_UP, EMU_BALLOT, EMU_MMA };
+enum emu_collective { EMU_SYNCWARP, EMU_SHUFFLE, EMU_SHUFFLE_XOR, EMU_SHUFFLE_DOWN, EMU_SHUFFLE_UP, EMU_BALLOT };
 /* Waits for all lanes of the mask, returns what each gave (32 words, valid until this lane's next collective).
  * Only EMU_SYNCWARP orders memory. */
 const uint64_t *emu_exchange(unsigned mask, uint64_t value, emu_collective kind, emu_place place);
@@ -172,8 +172,14 @@ template <class T, class Change> static inline T emu_atomic(T *p, Change change)
     return before;
 }
 template <class T> static inline T atomicAdd(T *p, T v) { return emu_atomic(p, [=](T old) { return (T)(old + v); }); }
-template <class T> static inline T atomicMax(T *p, T v) { return emu_atomic(p, [=](T old) { return std::max(old, v); }); }
-template <class T> static inline T atomicMin(T *p, T v) { return emu_atomic(p, [=](T old) { return std::min(old, v); }); }
+template <class T> static inline T atomicMax(T *p, T v)
+{
+    return emu_atomic(p, [=](T old) { return std::max(old, v); });
+}
+template <class T> static inline T atomicMin(T *p, T v)
+{
+    return emu_atomic(p, [=](T old) { return std::min(old, v); });
+}
 template <class T> static inline T atomicOr(T *p, T v) { return emu_atomic(p, [=](T old) { return (T)(old | v); }); }
 template <class T> static inline T atomicExch(T *p, T v) { return emu_atomic(p, [=](T) { return v; }); }
 template <class T> static inline T atomicCAS(T *p, T expected, T v)

@@ -10,7 +10,6 @@ enum : size_t { GUARD_BYTES = 4096, STACK_BYTES = 256 << 10 };
 
 #ifdef EMU_TSAN
 extern "C" void *__tsan_create_fiber(unsigned flags);
-extern "C" void __tsan_destroy_fiber(void *fiber);
 extern "C" void __tsan_switch_to_fiber(void *fiber, unsigned flags);
 extern "C" void *__tsan_get_current_fiber(void);
 enum { TSAN_NO_ORDER = 1 };
@@ -18,9 +17,6 @@ enum { TSAN_NO_ORDER = 1 };
 #ifdef __SANITIZE_ADDRESS__
 extern "C" void __sanitizer_start_switch_fiber(void **fake_stack, const void *bottom, size_t bytes);
 extern "C" void __sanitizer_finish_switch_fiber(void *fake_stack, const void **bottom, size_t *bytes);
-/* The host thread's own stack, as AddressSanitizer named it at the first switch away. */
-static thread_local const void *host_bottom;
-static thread_local size_t host_bytes;
 #endif
 
 /* Saves what a call must preserve on the old stack, takes it from the new one, returns there. */
@@ -45,7 +41,8 @@ emu_fiber *emu_fiber_new(void (*entry)())
     }
     emu_fiber *fiber = new emu_fiber();
     fiber->stack = (char *)memory + GUARD_BYTES;
-    void **top = (void **)(fiber->stack + STACK_BYTES);
+    fiber->bytes = STACK_BYTES;
+    void **top = (void **)((char *)memory + GUARD_BYTES + STACK_BYTES);
     *--top = nullptr; /* the entry's return address; keeps its stack aligned to 16 */
     *--top = (void *)entry;
     for (int i = 0; i < SAVED_REGISTERS; i++) *--top = nullptr;
@@ -54,15 +51,6 @@ emu_fiber *emu_fiber_new(void (*entry)())
     fiber->tsan = __tsan_create_fiber(0);
 #endif
     return fiber;
-}
-
-void emu_fiber_free(emu_fiber *fiber)
-{
-#ifdef EMU_TSAN
-    __tsan_destroy_fiber(fiber->tsan);
-#endif
-    munmap(fiber->stack - GUARD_BYTES, GUARD_BYTES + STACK_BYTES);
-    delete fiber;
 }
 
 emu_fiber emu_fiber_of_host()
@@ -74,33 +62,29 @@ emu_fiber emu_fiber_of_host()
     return host;
 }
 
+/* AddressSanitizer says what the stack was that `me` was resumed from. */
+static void resumed(emu_fiber *me, void *fake_stack)
+{
+    (void)me, (void)fake_stack;
+#ifdef __SANITIZE_ADDRESS__
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(fake_stack, &me->resumed_by->stack, &bytes);
+    me->resumed_by->bytes = bytes;
+#endif
+}
+
 void emu_fiber_switch(emu_fiber *from, emu_fiber *to)
 {
+    void *fake_stack = nullptr;
+    to->resumed_by = from;
 #ifdef EMU_TSAN
     __tsan_switch_to_fiber(to->tsan, TSAN_NO_ORDER);
 #endif
 #ifdef __SANITIZE_ADDRESS__
-    void *fake_stack;
-    __sanitizer_start_switch_fiber(&fake_stack, to->stack ? to->stack : host_bottom,
-                                   to->stack ? (size_t)STACK_BYTES : host_bytes);
+    __sanitizer_start_switch_fiber(&fake_stack, to->stack, to->bytes);
 #endif
     emu_switch_stacks(&from->stack_pointer, to->stack_pointer);
-#ifdef __SANITIZE_ADDRESS__
-    const void *bottom;
-    size_t bytes;
-    __sanitizer_finish_switch_fiber(fake_stack, &bottom, &bytes);
-#endif
+    resumed(from, fake_stack);
 }
 
-void emu_fiber_entered()
-{
-#ifdef __SANITIZE_ADDRESS__
-    const void *bottom;
-    size_t bytes;
-    __sanitizer_finish_switch_fiber(nullptr, &bottom, &bytes);
-    if (!host_bottom) { /* only the host enters the first fiber */
-        host_bottom = bottom;
-        host_bytes = bytes;
-    }
-#endif
-}
+void emu_fiber_entered(emu_fiber *me) { resumed(me, nullptr); }

@@ -3,19 +3,21 @@
 #define EBB_TESTS_EMU_FIBER_H
 
 struct emu_fiber {
-    char *stack;         /* nullptr: the host thread's own */
-    void *stack_pointer; /* while it does not run */
-    void *tsan;          /* ThreadSanitizer's view of it */
-    int thread;          /* which emulated thread runs on it */
+    const void *stack;     /* its lowest address; the host thread's own is found when it first switches */
+    unsigned long bytes;   /* of the stack */
+    void *stack_pointer;   /* while it does not run */
+    emu_fiber *resumed_by;
+    void *tsan;            /* ThreadSanitizer's view of it */
+    int thread;            /* which emulated thread runs on it */
 };
 
-/* `entry` never returns, and calls emu_fiber_entered() first. */
+/* `entry` never returns, and calls emu_fiber_entered() first.  Between two blocks a fiber may go on with another host
+ * thread: what it reads of thread-local variables after a switch, it reads in a function of its own. */
 emu_fiber *emu_fiber_new(void (*entry)());
-void emu_fiber_free(emu_fiber *fiber);
 /* The calling host thread as a fiber, to switch back to. */
 emu_fiber emu_fiber_of_host();
 void emu_fiber_switch(emu_fiber *from, emu_fiber *to);
-void emu_fiber_entered();
+void emu_fiber_entered(emu_fiber *me);
 
 /* For ThreadSanitizer: what was written before release(p) can be read after acquire(p).  Switching alone
  * orders nothing. */

@@ -51,25 +51,24 @@ static std::vector<long> block_order(const emu_grid *grid)
     return blocks;
 }
 
-static void run_share(emu_grid *grid, const std::vector<long> *blocks, size_t worker, size_t workers)
+static void run_share(emu_worker *worker, emu_grid *grid, const std::vector<long> *blocks, size_t first, size_t step)
 {
-    for (size_t i = worker; i < blocks->size(); i += workers) emu_run_block(grid, (*blocks)[i]);
+    for (size_t i = first; i < blocks->size(); i += step) emu_run_block(worker, grid, (*blocks)[i]);
 }
 
+/* Only the thread that launches gives workers out: the host threads share nothing that would order them. */
 static void run_grid(emu_grid grid)
 {
+    static std::vector<emu_worker *> workers;
     std::vector<long> blocks = block_order(&grid);
-    size_t workers = std::min((size_t)n_workers, blocks.size());
+    size_t n = std::min((size_t)n_workers, blocks.size());
+    while (workers.size() < n) workers.push_back(emu_worker_new());
     emu_release(&grid.begun);
-    if (workers == 1) {
-        run_share(&grid, &blocks, 0, 1);
+    if (n == 1) {
+        run_share(workers[0], &grid, &blocks, 0, 1);
     } else {
         std::vector<std::thread> threads;
-        for (size_t k = 0; k < workers; k++)
-            threads.emplace_back([&grid, &blocks, k, workers] {
-                run_share(&grid, &blocks, k, workers);
-                emu_worker_free();
-            });
+        for (size_t k = 0; k < n; k++) threads.emplace_back(run_share, workers[k], &grid, &blocks, k, n);
         for (std::thread &thread : threads) thread.join();
     }
     emu_acquire(&grid.done);
