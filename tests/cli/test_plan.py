@@ -106,6 +106,7 @@ class Plan(unittest.TestCase):
         ebb_json("train", GPT, *text, "--set", "memory.checkpoint=plan:" + self.file, "--out", out)
         os.remove(self.file)
         self.assertIn("eval_loss", ebb_json("eval", out))
+        self.assertEqual(ebb("sample", out, "--prompt", "a", "--tokens", "3").returncode, DONE)
         self.assertEqual(ebb("sample", out, "--tokens", "3").returncode, DONE)
 
     def test_limits_of_the_config_are_named(self):
@@ -122,7 +123,7 @@ class Plan(unittest.TestCase):
         self.assertIn("are beyond memory.limit", ebb("plan", GPT, *WIDER, *limit, "--frontier").stdout)
 
     def test_the_table_is_100_columns_wide_at_most(self):
-        deep = ["--set", "model.layers=60", "--set", "memory.offload=auto"]
+        deep = ["--set", "model.layers=40", "--set", "memory.offload=auto"]
         rows = ebb("plan", GPT, *WIDER, *deep, "--frontier", "--allocated").stdout.splitlines()
         self.assertLessEqual(max(map(len, rows)), 100)
         self.assertTrue(any(row.endswith(" ...") for row in rows))
