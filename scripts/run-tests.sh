@@ -10,6 +10,7 @@ presets=("${@:-release}")
 for preset in "${presets[@]}"; do
     log=$(mktemp)
     cmake --preset "$preset" >"$log" 2>&1 || { cat "$log" >&2; rm -f "$log"; exit 1; }
+    grep -e '-- CUDA:' "$log" || true # what is left out for want of nvcc
     rm -f "$log"
     echo "== $preset: build"
     cmake --build --preset "$preset"

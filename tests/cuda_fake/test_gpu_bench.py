@@ -38,7 +38,7 @@ class Race(unittest.TestCase):
     def race(self, *more):
         with tempfile.TemporaryDirectory() as folder:
             status, out, _ = run([sys.executable, RACE, "--ebb", EBB, "--ops", OPS, "--tiny", "--steps", "2", "--dtypes",
-                                  "f32", "--python", "/nowhere/python3", "--out", folder, *more])
+                                  "f32,bf16", "--python", "/nowhere/python3", "--out", folder, *more])
             files = sorted(path.name for path in Path(folder).iterdir())
         return status, json.loads(out), files
 
