@@ -45,7 +45,7 @@ class Race(unittest.TestCase):
     def test_predicted_peaks_are_the_measured_ones(self):
         status, found, files = self.race()
         self.assertEqual((status, found["failed"]), (0, []))
-        self.assertEqual([row["checkpoint"] for row in found["runs"]], ["none", "every:1"])
+        self.assertEqual([row["checkpoint"] for row in found["runs"]], ["none", "every:1"] * 2)
         for row in found["runs"]:
             self.assertEqual(row["ebb"]["device"], "cuda:0")
             self.assertTrue(row["predicted_is_measured"])
