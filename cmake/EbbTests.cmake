@@ -1,6 +1,6 @@
 # Functions for tests/.
 
-set(EBB_TEST_TIMEOUT_S 120)
+set(EBB_TEST_TIMEOUT_S 300) # of a whole program; alone, none takes half of it
 
 # A Criterion test whose child leaks, or fails in its .fini, still exits with 0: what it printed
 # decides as well.
