@@ -1,6 +1,6 @@
 # Functions for tests/.
 
-set(EBB_TEST_TIMEOUT_S 300) # of a whole program; alone, none takes half of it
+set(EBB_TEST_TIMEOUT_S 300) # of a whole program; the slowest took 160 s beside another, under sanitizers
 
 # A Criterion test whose child leaks, or fails in its .fini, still exits with 0: what it printed
 # decides as well.

@@ -5,15 +5,11 @@
  * Half precision is widened to f32 in the workspace: right, not fast. */
 #include <ebb/ops.h>
 #include <string.h>
-#include "ops/attrs.h"
 #include "ops/cuda/scratch.h"
 #include "ops/halves.h"
 #include "ops/kernels.h"
 #include "ops/table.h"
-
-enum { A, B };
-
-static int64_t last(const ebb_arg *x, int from_end) { return x->dims[x->ndim - from_end]; }
+#include "ops/matmul_batches.inc"
 
 /* ---- shapes ----------------------------------------------------------------------------------- */
 
@@ -58,71 +54,6 @@ static void cost(const ebb_call *call, ebb_cost *k)
                      .fwd_bytes = bytes, .bwd_bytes = 2 * bytes };
 }
 
-/* The batches of a call: `n_outer` groups of `inner` products.  Within a group all three operands move
- * on evenly, so that a group is one batched gemm. */
-typedef struct batches {
-    int64_t m, n, k;
-    int ndim;                             /* outer dims */
-    int64_t dims[EBB_MAX_DIMS];           /* of the outer dims */
-    int64_t step[2][EBB_MAX_DIMS];        /* elements of a and b per outer index; 0: broadcast */
-    int64_t n_outer, inner;
-    int64_t inner_step[2];                /* elements of a and b per product of a group */
-} batches;
-
-/* Elements of operand x between neighbours along batch dim `from_end` of the output; 0: broadcast. */
-static int64_t batch_step(const ebb_arg *x, int from_end)
-{
-    if (from_end > x->ndim || last(x, from_end) == 1) return 0;
-    int64_t step = 1;
-    for (int i = 1; i < from_end; i++) step *= last(x, i);
-    return step;
-}
-
-static batches batches_of(const ebb_call *call)
-{
-    const ebb__matmul_attrs *at = EBB_ATTRS(call, ebb__matmul_attrs);
-    const ebb_arg *y = &call->out[0];
-    batches p = { .m = last(y, 2), .n = last(y, 1), .k = last(&call->in[A], at->trans_a ? 2 : 1),
-                  .n_outer = 1, .inner = 1 };
-    int i = 3; /* dims of the group, from the last batch dim upwards */
-    for (; i <= y->ndim; i++) {
-        int64_t dim = last(y, i), steps[2] = { batch_step(&call->in[A], i), batch_step(&call->in[B], i) };
-        if (dim == 1) continue;
-        bool fits = p.inner == 1 || (steps[A] == p.inner * p.inner_step[A] && steps[B] == p.inner * p.inner_step[B]);
-        if (!fits) break;
-        if (p.inner == 1) memcpy(p.inner_step, steps, sizeof steps);
-        p.inner *= dim;
-    }
-    for (; i <= y->ndim; i++) { /* outer dims; the first here varies fastest */
-        p.dims[p.ndim] = last(y, i);
-        p.step[A][p.ndim] = batch_step(&call->in[A], i);
-        p.step[B][p.ndim] = batch_step(&call->in[B], i);
-        p.n_outer *= p.dims[p.ndim++];
-    }
-    return p;
-}
-
-/* Where group `outer` lies: element offsets into a and b.  first[x]: no earlier group used that part
- * of operand x. */
-typedef struct group {
-    int64_t offset[2];
-    bool first[2];
-} group;
-
-static group group_at(const batches *p, int64_t outer)
-{
-    group g = { .first = { true, true } };
-    for (int d = 0; d < p->ndim; d++) {
-        int64_t index = outer % p->dims[d];
-        outer /= p->dims[d];
-        for (int x = A; x <= B; x++) {
-            g.offset[x] += index * p->step[x][d];
-            if (p->step[x][d] == 0 && index > 0) g.first[x] = false;
-        }
-    }
-    return g;
-}
-
 /* ---- products, in f32 and f64 --------------------------------------------------------------- */
 
 /* Operands in the dtype of the products: the call's own, or f32 in place of halves. */
@@ -137,17 +68,11 @@ static const void *at_elem(const void *base, int64_t offset, ebb_dtype dtype)
     return base ? (const char *)base + offset * (int64_t)ebb_dtype_bytes(dtype) : NULL;
 }
 
-/* All of a group's rows are rows of one product where b is shared and a's rows follow each other. */
-static bool folds(const batches *p, const ebb__matmul_attrs *at)
-{
-    return !at->trans_a && p->inner_step[B] == 0 && p->inner > 1;
-}
-
 static void run_forward(const ebb_call *call, const operands *o)
 {
     const ebb__matmul_attrs *at = EBB_ATTRS(call, ebb__matmul_attrs);
     batches p = batches_of(call);
-    bool fold = folds(&p, at);
+    bool fold = folds(&p);
     int64_t group_elems = p.inner * p.m * p.n;
     for (int64_t outer = 0; outer < p.n_outer; outer++) {
         group g = group_at(&p, outer);
@@ -168,7 +93,7 @@ static void run_forward(const ebb_call *call, const operands *o)
 /* The gradient of a: dy op(b)^T [m, k], or where a is stored transposed op(b) dy^T [k, m]. */
 static ebb__gemm grad_a(const batches *p, const ebb__matmul_attrs *at, const void *b, const void *dy)
 {
-    bool fold = folds(p, at);
+    bool fold = folds(p);
     int64_t ldb = at->trans_b ? p->k : p->n, stride_b = p->inner_step[B], stride_y = p->m * p->n;
     if (at->trans_a) {
         return (ebb__gemm){ .trans_a = at->trans_b, .trans_b = true, .m = p->k, .n = p->m, .k = p->n,
@@ -183,7 +108,7 @@ static ebb__gemm grad_a(const batches *p, const ebb__matmul_attrs *at, const voi
 /* The gradient of b: op(a)^T dy [k, n], or where b is stored transposed dy^T op(a) [n, k]. */
 static ebb__gemm grad_b(const batches *p, const ebb__matmul_attrs *at, const void *a, const void *dy)
 {
-    bool fold = folds(p, at); /* then the sum over batches is a longer inner dimension */
+    bool fold = folds(p); /* then the sum over batches is a longer inner dimension */
     int64_t depth = fold ? p->inner * p->m : p->m, batch = fold ? 1 : p->inner;
     int64_t lda = at->trans_a ? p->m : p->k, stride_a = p->inner_step[A], stride_y = p->m * p->n;
     if (at->trans_b) {
@@ -236,24 +161,15 @@ static size_t workspace(const ebb_call *call, int pass, int threads)
     return elems * sizeof(float);
 }
 
-/* The gradient of x is a sum of products, other than along a product's inner dimension. */
-static bool is_summed(const batches *p, const ebb__matmul_attrs *at, int x)
-{
-    bool summed = p->inner > 1 && p->inner_step[x] == 0 && !folds(p, at);
-    for (int d = 0; d < p->ndim; d++) summed = summed || (p->dims[d] > 1 && p->step[x][d] == 0);
-    return summed;
-}
-
 /* Of halves whose gradient is a sum: that in f32, and one group's products. */
 static size_t cuda_workspace(const ebb_call *call, int pass)
 {
-    const ebb__matmul_attrs *at = EBB_ATTRS(call, ebb__matmul_attrs);
     size_t most = 0;
     if (pass == EBB_FORWARD || !ebb__is_half(call->in[A].dtype)) return 0;
     batches p = batches_of(call);
     for (int x = A; x <= B; x++) {
-        if (!call->want[x] || !is_summed(&p, at, x)) continue;
-        int64_t products = (x == B && folds(&p, at) ? 1 : p.inner) * (x == A ? p.m * p.k : p.k * p.n);
+        if (!call->want[x] || !is_summed(&p, x)) continue;
+        int64_t products = (x == B && folds(&p) ? 1 : p.inner) * (x == A ? p.m * p.k : p.k * p.n);
         size_t bytes = ebb__cuda_scratch((size_t)call->in[x].elems * sizeof(float)) + (size_t)products * 2;
         most = bytes > most ? bytes : most;
     }

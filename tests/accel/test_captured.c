@@ -35,16 +35,6 @@ static ebb_train_result train_on(const char *device, const ebb_config *config, c
     return result;
 }
 
-static void check_same_memory(const ebb_memory_stats *a, const ebb_memory_stats *b, const char *what)
-{
-    cr_assert(a->peak_allocated_bytes == b->peak_allocated_bytes && a->peak_reserved_bytes == b->peak_reserved_bytes &&
-              a->peak_requested_bytes == b->peak_requested_bytes, "said %zu of %zu, used %zu of %zu: %s",
-              a->peak_allocated_bytes, a->peak_reserved_bytes, b->peak_allocated_bytes, b->peak_reserved_bytes, what);
-    for (int c = 0; c < EBB_N_CATEGORIES; c++)
-        cr_assert(a->by_category_at_peak[c] == b->by_category_at_peak[c], "%s: %s",
-                  ebb_category_name((ebb_category)c), what);
-}
-
 static void check_same_files(const temp_folder *folder, const char *file)
 {
     char one[64], other[64];

@@ -36,16 +36,6 @@ static void check_same_values(const ebb_train_result *a, const ebb_train_result 
     cr_assert_str_eq(a->gradients_sha256, b->gradients_sha256);
 }
 
-static void check_same_memory(const ebb_memory_stats *a, const ebb_memory_stats *b, const char *what)
-{
-    cr_assert(a->peak_allocated_bytes == b->peak_allocated_bytes && a->peak_reserved_bytes == b->peak_reserved_bytes,
-              "said %zu of %zu, used %zu of %zu: %s", a->peak_allocated_bytes, a->peak_reserved_bytes,
-              b->peak_allocated_bytes, b->peak_reserved_bytes, what);
-    for (int c = 0; c < EBB_N_CATEGORIES; c++)
-        cr_assert(a->by_category_at_peak[c] == b->by_category_at_peak[c], "%s: %s",
-                  ebb_category_name((ebb_category)c), what);
-}
-
 /* Values as on the cpu, memory as the dry run says, nothing left. */
 static void check_config(const char *text, const char *const sets[4])
 {

@@ -80,7 +80,9 @@ def check_text():
     check(f"{len(NAMES)} lessons, all true" in text, "the last line", text[-200:])
     check("names  x: f32[1024, 1024], 4.00 MiB, 1 reference" in text, "names alive")
     check("tape   linear #1 keeps in0 1.00 MiB" in text, "the tape")
-    check(re.search(r"live   \[#+\.+\] [\d.]+ MiB allocated", text), "the bar")
+    whole = re.findall(r"live   \[(#*)(\.*)\] (\d+)\.00 MiB allocated, (\d+)\.00 MiB reserved", text)
+    wrong = [bar for bar in whole if (len(bar[0]), len(bar[0] + bar[1])) != (-(-int(bar[2]) * 24 // int(bar[3])), 24)]
+    check(len(whole) > 10 and not wrong, "bars: 24 cells are what is reserved", wrong[:3])
 
 
 def read_all(fd):

@@ -48,7 +48,7 @@ GPU_HEADER = re.compile(
     r"vector_functions|library_types|sm_\d)", re.IGNORECASE)
 GPU_FOLDERS = {"device": "cuda/", "ops": "cuda/"}  # folder: how paths in it begin that are the CUDA plugin's
 # What the plugin's files may include beside their own: it is a program of its own, and links nothing of the library.
-PLUGIN_MAY_INCLUDE = re.compile(r"^(device/accel\.h|(device|ops)/cuda/|ops/(attrs\.h|ops\.def)$|core/(half|rng)\.h$)")
+PLUGIN_MAY_INCLUDE = re.compile(r"^(device/accel\.h|(device|ops)/cuda/|ops/(attrs\.h|matmul_batches\.inc|ops\.def)$|core/(half|rng)\.h$)")
 
 COMMENT_OR_STRING = re.compile(
     r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)

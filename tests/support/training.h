@@ -2,6 +2,7 @@
 #ifndef EBB_TESTS_TRAINING_H
 #define EBB_TESTS_TRAINING_H
 
+#include <ebb/memory.h>
 #include <ebb/train.h>
 
 #include "support/support.h"
@@ -34,5 +35,8 @@ static inline ebb_train_result train_config(const ebb_config *config, int thread
     check_ok(ebb_train(&result, config, &options));
     return result;
 }
+
+/* What a dry run said of a pool against what a run used: the peaks, and the table at the peak, which sums to it. */
+void check_same_memory(const ebb_memory_stats *said, const ebb_memory_stats *used, const char *what);
 
 #endif

@@ -62,17 +62,6 @@ static void check_near(const char *which, double cpu, double cuda, const char *w
     cr_assert(fabs(cuda - cpu) <= tolerance_of(what) * (1 + fabs(cpu)), "%s %.9g, not %.9g: %s", which, cuda, cpu, what);
 }
 
-static void check_same_memory(const ebb_memory_stats *said, const ebb_memory_stats *used, const char *what)
-{
-    cr_assert(said->peak_allocated_bytes == used->peak_allocated_bytes &&
-              said->peak_reserved_bytes == used->peak_reserved_bytes, "said %zu of %zu, used %zu of %zu: %s",
-              said->peak_allocated_bytes, said->peak_reserved_bytes, used->peak_allocated_bytes,
-              used->peak_reserved_bytes, what);
-    for (int c = 0; c < EBB_N_CATEGORIES; c++)
-        cr_assert(said->by_category_at_peak[c] == used->by_category_at_peak[c], "%s: %s",
-                  ebb_category_name((ebb_category)c), what);
-}
-
 #ifdef __SANITIZE_ADDRESS__ /* several times slower: fewer calls, and seeds of streams */
 enum { STRIDE = 5, MAX_SEEDS = 2 };
 #else
