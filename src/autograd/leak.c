@@ -79,17 +79,25 @@ static void tell_why(ebb_leak_holder *h, const ebb__line *line)
     if (end) end[1] = 0;
 }
 
-static bool larger(const ebb_leak_holder *a, const ebb_leak_holder *b)
+/* Equal ones stand in the program's order, whatever slots their keys fell into: the key is a hash of the
+ * file's path, and a report must not change with the folder that the program was built in. */
+static bool stands_before(const ebb_leak_holder *a, const ebb_leak_holder *b)
 {
+    const size_t many_a = a->storages + a->nodes + a->hooks, many_b = b->storages + b->nodes + b->hooks;
     if (a->bytes != b->bytes) return a->bytes > b->bytes;
-    return a->storages + a->nodes + a->hooks > b->storages + b->nodes + b->hooks;
+    if (many_a != many_b) return many_a > many_b;
+    int order = strcmp(a->file, b->file);
+    if (order == 0) order = (a->line > b->line) - (a->line < b->line);
+    if (order == 0) order = strcmp(a->op, b->op);
+    if (order == 0) order = strcmp(a->scope, b->scope);
+    return order < 0;
 }
 
 /* Keeps the largest, in order. */
 static void insert(ebb_leak_report *r, const ebb_leak_holder *h, const ebb__line *lines[], const ebb__line *line)
 {
     int at = r->n_holders;
-    while (at > 0 && larger(h, &r->holders[at - 1])) at--;
+    while (at > 0 && stands_before(h, &r->holders[at - 1])) at--;
     if (at == EBB_LEAK_HOLDERS) return;
     if (r->n_holders < EBB_LEAK_HOLDERS) r->n_holders++;
     for (int i = r->n_holders - 1; i > at; i--) {

@@ -92,6 +92,34 @@ Test(leak, a_loss_per_step_is_found_with_its_line_and_its_holder)
     }
 }
 
+/* The lines of a program are told apart by a hash of their file's path, so its folder moves them about. */
+Test(leak, equal_lines_are_told_in_the_programs_order_in_any_folder)
+{
+    with_context(ctx) {
+        for (int folder = 0; folder < 32; folder++) {
+            char path[64];
+            ebb_leak_watch *watch = NULL;
+            ebb_leak_report r;
+            EBB_LOCAL(w);
+            EBB_LOCAL(h);
+            snprintf(path, sizeof path, "/folder-%d/steps.c", folder);
+            parameter(&w, ctx);
+            ebb_bind(&h, w);
+            check_ok(ebb_leak_watch_new(&watch, ctx));
+            for (int i = 0; i < 20; i++, ebb_leak_watch_step(watch))
+                for (int line = EBB_LEAK_HOLDERS; line > 0; line--) {
+                    ebb_site before = ebb_call_site(path, line);
+                    check_ok(ebb_add(&h, h, w));
+                    ebb_call_site(before.file, before.line);
+                }
+            ebb_leak_report_get(&r, watch);
+            cr_assert_eq(r.n_holders, EBB_LEAK_HOLDERS);
+            for (int i = 0; i < r.n_holders; i++) cr_assert_eq(r.holders[i].line, i + 1, "%s: holder %d", path, i);
+            ebb_leak_watch_free(watch);
+        }
+    }
+}
+
 Test(leak, few_steps_say_nothing_yet)
 {
     with_context(ctx) {
