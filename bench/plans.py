@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Predicted against measured overhead of plans along the frontier; one JSON object.
+"""Predicted against measured overhead of the plans for budgets from the largest to the smallest; one JSON object.
 
-  plans.py --ebb PROGRAM [--rounds 9] [--points 8] [--threads 2] [--config FILE] [--offload]
+  plans.py --ebb PROGRAM [--rounds 9] [--budgets 25] [--threads 2] [--config FILE] [--offload]
 
-Op times are calibrated on the config itself.  Plans run in turn, several rounds; an overhead is the median of the
-rounds' ratios to the round's first plan, which keeps everything.
+Op times are calibrated on the config itself.  Budgets lie evenly between the frontier's ends; those that get the same
+plan are one run.  Plans run in turn, several rounds; an overhead is the median of the rounds' ratios to the round's
+first plan, which keeps everything.
 """
 import argparse
 import itertools
@@ -35,18 +36,25 @@ def kendall(pairs):
     return sum((s > 0) - (s < 0) for s in signs) / len(signs)
 
 
-def pick(points, n):
-    """n points whose predicted overheads lie apart as evenly as can be."""
-    last = points[-1]["predicted_overhead"]
-    nearest = [min(points, key=lambda p: abs(p["predicted_overhead"] - last * i / (n - 1))) for i in range(n)]
-    return [p for i, p in enumerate(nearest) if p not in nearest[:i]]
+def plans(args, config, folder):
+    """The plans of the budgets, each once, the largest first."""
+    more = ["--allocated"] + ["--offload"] * args.offload
+    points = [p["predicted_peak_allocated_bytes"] for p in ebb(args, "plan", config, "--frontier", *more)["points"]]
+    largest, smallest = max(points), min(points)
+    found = {}
+    for i in range(args.budgets):
+        budget = largest - (largest - smallest) * i // (args.budgets - 1)
+        path = os.path.join(folder, f"plan{i}.json")
+        plan = ebb(args, "plan", config, *more, "--budget", str(budget), "--write", path)
+        found.setdefault(plan["predicted_peak_allocated_bytes"], {**plan, "file": path})
+    return list(found.values())
 
 
 def main():
     a = argparse.ArgumentParser()
     a.add_argument("--ebb", required=True)
     a.add_argument("--rounds", type=int, default=9)
-    a.add_argument("--points", type=int, default=8)
+    a.add_argument("--budgets", type=int, default=25)
     a.add_argument("--threads", type=int, default=2)
     a.add_argument("--config")
     a.add_argument("--offload", action="store_true", help="blocks may wait in host memory")
@@ -58,19 +66,14 @@ def main():
             with open(config, "w") as f:
                 json.dump(CONFIG, f)
         ebb(args, "info", "--calibrate", config)
-        more = ["--allocated"] + ["--offload"] * args.offload
-        points = pick(ebb(args, "plan", config, "--frontier", *more)["points"], args.points)
-        for i, p in enumerate(points):
-            p["file"] = os.path.join(folder, f"plan{i}.json")
-            p["plan"] = ebb(args, "plan", config, *more, "--budget", str(p["predicted_peak_allocated_bytes"]),
-                            "--write", p["file"])
+        points = plans(args, config, folder)
         rounds = [[ebb(args, "train", config, "--quiet", "--set", "memory.checkpoint=plan:" + p["file"]) for p in points]
                   for _ in range(args.rounds)]
     runs = []
     for i, p in enumerate(points):
         measured = statistics.median(r[i]["step_ms"] / r[0]["step_ms"] for r in rounds) - 1
-        runs.append({"predicted_overhead": round(p["plan"]["predicted_overhead"], 4), "overhead": round(measured, 4),
-                     "predicted_peak_allocated_bytes": p["plan"]["predicted_peak_allocated_bytes"],
+        runs.append({"predicted_overhead": round(p["predicted_overhead"], 4), "overhead": round(measured, 4),
+                     "predicted_peak_allocated_bytes": p["predicted_peak_allocated_bytes"],
                      "peak_allocated_bytes": rounds[0][i]["peak_allocated_bytes"],
                      "peak_host_bytes": rounds[0][i]["host_peak_reserved_bytes"]})
     print(json.dumps({"bench": "plans", "threads": args.threads, "rounds": args.rounds, "runs": runs,
