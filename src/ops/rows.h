@@ -15,6 +15,16 @@ static inline double ebb__exp_f64(double x) { return ebb__exp(x); }
 static inline float ebb__log_f32(float x) { return ebb__logf(x); }
 static inline double ebb__log_f64(double x) { return ebb__log(x); }
 
+/* The registers of this machine. */
+#if defined(__AVX512F__)
+enum { EBB__VECTOR_BYTES = 64 };
+#elif defined(__AVX__)
+enum { EBB__VECTOR_BYTES = 32 };
+#else
+enum { EBB__VECTOR_BYTES = 16 };
+#endif
+enum { EBB__PACK_VECTORS = 64 / EBB__VECTOR_BYTES };
+
 #define REAL float
 #define F(name) name##_f32
 #include "ops/rows.inc"
