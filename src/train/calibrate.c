@@ -13,15 +13,19 @@
 /* ---- what is measured ----------------------------------------------------------------------- */
 
 typedef enum variant { KEEP, CHEAP_RECIPES, ALL_RECIPES, SEGMENTS, OFFLOAD, N_VARIANTS } variant;
-/* Variants take turns, so that a machine that slows down slows all of them. */
-enum { ROUNDS = 4, STEPS = 2, N_SAMPLES = ROUNDS * STEPS };
+/* Variants take turns, so that a machine that slows down slows all of them; each round begins with another one, as
+ * who comes after whom counts too.  Rounds go on while a minute lasts: the differences sought are a few percent of
+ * a step, about what steps of one kind differ by. */
+enum { LEAST_ROUNDS = 4, MOST_ROUNDS = 16, STEPS = 2, MOST_SAMPLES = MOST_ROUNDS * STEPS };
+#define ENOUGH_MS 60e3
 
 /* Per sample: one step, of each sample model. */
 typedef struct figures {
-    double ns[EBB__RATES_OPS][EBB__N_RATES][N_SAMPLES];
+    double ns[EBB__RATES_OPS][EBB__N_RATES][MOST_SAMPLES];
     double roofline[EBB__RATES_OPS][EBB__N_RATES];
-    double step_ns[N_SAMPLES];
+    double step_ns[MOST_SAMPLES];
     double copied_bytes;
+    int n_samples;
 } figures;
 
 typedef struct stopwatch {
@@ -29,7 +33,7 @@ typedef struct stopwatch {
     figures variants[N_VARIANTS], *now;
     double flops[EBB__RATES_OPS], bytes[EBB__RATES_OPS]; /* forward, of a step that keeps everything */
     double parameter_bytes;
-    int sample, threads;
+    int sample, rounds, threads;
 } stopwatch;
 
 static void on_kernel(ebb__meter *self, const ebb_call *call, int pass, const ebb__owner *owner, const ebb_cost *cost,
@@ -90,7 +94,7 @@ static void list_ops(char *set, size_t bytes, const stopwatch *w, bool cheap_onl
     snprintf(set + n, bytes - n, "]");
 }
 
-static ebb_status watch_variant(stopwatch *w, variant v, int round, const ebb_config *config, int threads)
+static ebb_status watch_variant(stopwatch *w, variant v, const ebb_config *config, int threads)
 {
     char recipes[1024] = "memory.recompute=[]";
     const char *sets[] = { "memory.checkpoint=none", "memory.offload=none", "memory.host_limit=null", recipes };
@@ -100,17 +104,28 @@ static ebb_status watch_variant(stopwatch *w, variant v, int round, const ebb_co
     ebb_config *changed = NULL;
     EBB_TRY(ebb_config_copy(&changed, config, sets, 4));
     w->now = &w->variants[v];
-    w->sample = round * STEPS;
+    w->sample = w->rounds * STEPS;
     ebb_status st = watch_run(w, changed, threads);
+    w->now->n_samples = w->sample;
     ebb_config_free(changed);
     return st;
 }
 
-static ebb_status watch(stopwatch *w, const ebb_config *config, int threads)
+static bool another_round(const stopwatch *w, double started_ms)
 {
-    w->parameter_bytes += (double)config->model.parameters * (double)ebb_dtype_bytes(ebb__config_dtype(config));
-    for (int round = 0; round < ROUNDS; round++)
-        for (int v = 0; v < N_VARIANTS; v++) EBB_TRY(watch_variant(w, (variant)v, round, config, threads));
+    return w->rounds < LEAST_ROUNDS || (w->rounds < MOST_ROUNDS && ebb__now_ms() - started_ms < ENOUGH_MS);
+}
+
+/* The first round begins with KEEP, which tells what ops there are. */
+static ebb_status watch(stopwatch *w, ebb_config *const configs[], int n, int threads)
+{
+    const double started_ms = ebb__now_ms();
+    for (int i = 0; i < n; i++)
+        w->parameter_bytes += (double)configs[i]->model.parameters * (double)ebb_dtype_bytes(ebb__config_dtype(configs[i]));
+    for (; another_round(w, started_ms); w->rounds++)
+        for (int v = 0; v < N_VARIANTS; v++)
+            for (int i = 0; i < n; i++)
+                EBB_TRY(watch_variant(w, (variant)((w->rounds + v) % N_VARIANTS), configs[i], threads));
     return EBB_OK;
 }
 
@@ -125,14 +140,13 @@ static const char *const samples[] = {
 
 static ebb_status watch_samples(stopwatch *w, int threads)
 {
-    for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
-        ebb_config *config = NULL;
-        EBB_TRY(ebb__config_parse(&config, samples[i]));
-        ebb_status st = watch(w, config, threads);
-        ebb_config_free(config);
-        if (st != EBB_OK) return st;
-    }
-    return EBB_OK;
+    enum { N = sizeof(samples) / sizeof(samples[0]) };
+    ebb_config *configs[N] = { NULL };
+    ebb_status st = EBB_OK;
+    for (int i = 0; i < N && st == EBB_OK; i++) st = ebb__config_parse(&configs[i], samples[i]);
+    if (st == EBB_OK) st = watch(w, configs, N, threads);
+    for (int i = 0; i < N; i++) ebb_config_free(configs[i]);
+    return st;
 }
 
 /* ---- from samples to rates ------------------------------------------------------------------ */
@@ -143,31 +157,32 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(const double values[N_SAMPLES])
+static double median_of(const figures *f, const double values[MOST_SAMPLES])
 {
-    double sorted[N_SAMPLES];
-    memcpy(sorted, values, sizeof(sorted));
-    qsort(sorted, N_SAMPLES, sizeof(sorted[0]), by_value);
-    return (sorted[(N_SAMPLES - 1) / 2] + sorted[N_SAMPLES / 2]) / 2;
+    double sorted[MOST_SAMPLES];
+    const size_t n = (size_t)f->n_samples;
+    memcpy(sorted, values, n * sizeof(sorted[0]));
+    qsort(sorted, n, sizeof(sorted[0]), by_value);
+    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 
 /* 0: it did not run so. */
 static double factor_of(const figures *f, int op, ebb__rate rate)
 {
-    return f->roofline[op][rate] > 0 ? median(f->ns[op][rate]) / f->roofline[op][rate] : 0;
+    return f->roofline[op][rate] > 0 ? median_of(f, f->ns[op][rate]) / f->roofline[op][rate] : 0;
 }
 
 static double again_ns(const figures *f, int op)
 {
-    return median(f->ns[op][EBB__RATE_RECIPE]) + median(f->ns[op][EBB__RATE_REPLAY]);
+    return median_of(f, f->ns[op][EBB__RATE_RECIPE]) + median_of(f, f->ns[op][EBB__RATE_REPLAY]);
 }
 
 /* Of steps of one round, so that what slows the machine down for a while is in both. */
 static double longer_by(const figures *f, const figures *than)
 {
-    double more[N_SAMPLES];
-    for (int k = 0; k < N_SAMPLES; k++) more[k] = f->step_ns[k] - than->step_ns[k];
-    return median(more);
+    double more[MOST_SAMPLES];
+    for (int k = 0; k < f->n_samples; k++) more[k] = f->step_ns[k] - than->step_ns[k];
+    return median_of(f, more);
 }
 
 /* What the step takes more, over what the calls made again take by themselves; further from 1 it is noise. */
@@ -211,14 +226,15 @@ static void find_factors(double out[EBB__N_RATES], const stopwatch *w, int op, c
 /* Parameters' bytes over the time of a step that is no kernel: the optimizer, mostly. */
 static double update_speed(const stopwatch *w)
 {
-    double rest[N_SAMPLES];
+    double rest[MOST_SAMPLES];
     const figures *f = &w->variants[KEEP];
-    for (int k = 0; k < N_SAMPLES; k++) {
+    for (int k = 0; k < f->n_samples; k++) {
         rest[k] = f->step_ns[k];
         for (int i = 0; i < EBB__RATES_OPS; i++)
             rest[k] -= f->ns[i][EBB__RATE_FORWARD][k] + f->ns[i][EBB__RATE_BACKWARD][k];
     }
-    return median(rest) > 0 ? w->parameter_bytes / median(rest) : 0;
+    double ns = median_of(f, rest);
+    return ns > 0 ? w->parameter_bytes / ns : 0;
 }
 
 /* Copies that hide behind kernels are taken for ten times as fast as others. */
@@ -232,7 +248,8 @@ static double copy_speed(const stopwatch *w)
 static double speed_of(const stopwatch *w, const char *name, const double *work)
 {
     int i = ebb__op_index(ebb_op_find(name));
-    double ns = i < 0 ? 0 : median(w->variants[KEEP].ns[i][EBB__RATE_FORWARD]);
+    const figures *f = &w->variants[KEEP];
+    double ns = i < 0 ? 0 : median_of(f, f->ns[i][EBB__RATE_FORWARD]);
     return ns > 0 ? work[i] / ns : 0;
 }
 
@@ -310,7 +327,8 @@ ebb_status ebb_calibrate(ebb_calibration *out, const ebb_config *config, const e
     stopwatch *w = ebb__calloc(1, sizeof(*w));
     if (!w) return EBB_ENOMEM;
     w->meter = (ebb__meter){ .kernel = on_kernel, .timed = true };
-    ebb_status st = config ? watch(w, config, options->threads) : watch_samples(w, options->threads);
+    ebb_status st = config ? watch(w, (ebb_config *const[]){ (ebb_config *)(uintptr_t)config }, 1, options->threads)
+                           : watch_samples(w, options->threads);
     if (st == EBB_OK) {
         out->threads = w->threads;
         out->gemm_gflops = speed_of(w, "linear", w->flops);
