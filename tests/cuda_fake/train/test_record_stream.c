@@ -214,7 +214,7 @@ static ebb_status script(float *host, fake_counts *counts)
 static void check_told(ebb_status st, const float *host, long n, const fake_counts *c)
 {
     if (st == EBB_OK) {
-        cr_assert(fake_may_be_absorbed(c->failed_call, false), "call %ld, %s, failed and nobody was told", n, c->failed_call);
+        cr_assert(fake_may_be_absorbed(c->failed_call, false), "call %ld, %s: nobody was told", n, c->failed_call);
         check_all(host, LARGE_ELEMS, 1, "a copy", (unsigned)n);
     } else {
         cr_assert(ebb_message()[0] != '\0', "call %ld, %s", n, c->failed_call);

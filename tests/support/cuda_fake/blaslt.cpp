@@ -211,7 +211,7 @@ uint32_t promised_alignment(const void *p)
 void check_alignments(const algorithm &chosen, const product_desc &product, const void *const operands[4])
 {
     for (int i = 0; i < 4; i++)
-        if (!is_aligned(operands[i], chosen.alignment[i])) die("cublasLtMatmul: %c is less aligned than promised", "ABCD"[i]);
+        if (!is_aligned(operands[i], chosen.alignment[i])) die("cublasLtMatmul: %c is less aligned than told", "ABCD"[i]);
     if (product.epilogue != CUBLASLT_EPILOGUE_BIAS) return;
     if (!is_aligned(product.bias, chosen.bias_alignment)) die("cublasLtMatmul: the bias is less aligned than promised");
     if (!is_aligned(product.bias, MIN_BIAS_ALIGNMENT)) die("cublasLtMatmul: a bias that is not aligned to 16 bytes");

@@ -91,7 +91,7 @@ static void let_go(const retired_block &b)
         return;
     }
     for (size_t i = 0; i < b.bytes; i++)
-        if ((unsigned char)b.p[i] != GARBAGE) die("queued work wrote to freed memory: [%p, +%zu)", (void *)b.p, b.bytes);
+        if ((unsigned char)b.p[i] != GARBAGE) die("queued work wrote to freed memory, %zu bytes", b.bytes);
     free(b.p);
 }
 
