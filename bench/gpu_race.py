@@ -2,7 +2,7 @@
 """ebb on a GPU: are its results and its predictions right, and how fast is it beside PyTorch?  One JSON object.
 
   gpu_race.py --ebb PROGRAM --ops PROGRAM [--device cuda] [--out FOLDER] [--python PYTHON] [--seconds 460]
-              [--dtypes f32,bf16] [--steps 10] [--tiny] [--dry]
+              [--dtypes f32,bf16] [--steps 10] [--most SECONDS] [--tiny] [--dry]
   gpu_race.py torch CONFIG --dtype f32|bf16 --checkpoint none|every:1 [--compile] [--steps N] [--device cuda]
 
 The first form runs, each in a process of its own, and stops beginning new ones when the seconds are over:
@@ -15,16 +15,19 @@ The first form runs, each in a process of its own, and stops beginning new ones 
 
 PYTHON (or $EBB_TORCH_PYTHON) is one that has torch; without it those runs are skipped, which the object says.
 bf16 in PyTorch is autocast over parameters in f32.  Products of f32 are without TF32 on both sides.
---tiny and --device cpu try the script itself on a machine without a GPU; --dry lists its commands.
-The exit status is 1 where an op differs, a prediction is wrong or one of ebb's runs failed.
+No command takes longer than --most.  The config that they read is written to FOLDER.
+--tiny and --device cpu try the script itself on a machine without a GPU; --dry writes the config and lists the
+commands, which can be run as they stand.
+The exit status is 1 where an op differs, a prediction is wrong, one of ebb's runs failed or nothing was checked.
 """
 import argparse
 import json
 import os
+import shlex
+import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 HERE = os.path.abspath(__file__)
@@ -43,6 +46,25 @@ def config(model, steps):
 # ---- the race ----------------------------------------------------------------------------------------------
 
 
+def run_limited(command, seconds):
+    """As subprocess.run() with a timeout, which here ends the command's own children too: left behind they would
+    take time from what is measured next."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          start_new_session=True) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def write_config(path, model, steps):
+    with open(path + ".new", "w") as f:
+        json.dump(config(model, steps), f)
+    os.replace(path + ".new", path)
+
+
 class Race:
     """Runs commands while there is time; `results` is what is printed."""
 
@@ -50,21 +72,31 @@ class Race:
         self.args, self.path = args, path
         self.deadline = args.started + args.seconds
         self.commands, self.skipped, self.failed = [], [], []
+        self.checked = 0  # ops' cases, and peaks that were compared
+
+    def limited(self, what, command, limit, required):
+        """What the command did; None where there was no time, this is a dry run, or it took too long."""
+        self.commands.append(shlex.join(command))
+        if self.args.dry:
+            return None
+        left = self.deadline - time.time()
+        if left < 5:
+            self.skipped.append(what + ": no time left")
+            return None
+        limit = min(limit, left, self.args.most)
+        try:
+            return run_limited(command, limit)
+        except subprocess.TimeoutExpired:
+            self.note(what, "took longer than %.3g s" % limit, required)
+        except OSError as error:
+            self.note(what, str(error), required)
+        return None
 
     def run(self, what, command, limit, required=True, even_failed=False):
         """The command's JSON object; None where there was no time, this is a dry run or (unless even_failed) it
         failed."""
-        self.commands.append(" ".join(command))
-        left = self.deadline - time.time()
-        if self.args.dry:
-            return None
-        if left < 5:
-            self.skipped.append(what + ": no time left")
-            return None
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=min(limit, left))
-        except subprocess.TimeoutExpired:
-            self.note(what, "took longer than %d s" % min(limit, left), required)
+        done = self.limited(what, command, limit, required)
+        if not done:
             return None
         try:
             found = json.loads(done.stdout)
@@ -89,18 +121,12 @@ class Race:
                                *(["--compile"] if compiled else [])], limit, required=False)
 
     def has_torch(self):
-        if self.args.dry:
-            return True
         code = "import torch, sys; sys.exit(not (sys.argv[1] == 'cpu' or torch.cuda.is_available()))"
-        try:
-            done = subprocess.run([self.args.python, "-c", code, self.args.device], capture_output=True, text=True)
-        except OSError as error:
-            self.skipped.append("torch: %s" % error)
-            return False
-        if done.returncode != 0:
+        done = self.limited("torch", [self.args.python, "-c", code, self.args.device], 60, required=False)
+        if done and done.returncode != 0:
             said = done.stderr.strip().splitlines()
             self.skipped.append("torch: %s" % (said[-1] if said else "it finds no GPU"))
-        return done.returncode == 0
+        return self.args.dry or (done is not None and done.returncode == 0)
 
 
 def predict_and_measure(race, row):
@@ -117,6 +143,7 @@ def predict_and_measure(race, row):
     row["ebb"] = {key: found.get(key) for key in
                   ("device", "step_ms", "tokens_per_s", "peak_allocated_bytes", "peak_reserved_bytes", "loss_first",
                    "loss_last")}
+    race.checked += 1
     row["predicted_is_measured"] = row["ebb"]["peak_allocated_bytes"] == row.get("predicted_peak_bytes")
     if not row["predicted_is_measured"]:
         race.failed.append("train %s: the peak is %s bytes, predicted were %s" %
@@ -152,26 +179,31 @@ def race_torch(race, row, compiled):
 
 
 def race_all(args):
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "gpt.json")
-        with open(path, "w") as f:
-            json.dump(config(TINY if args.tiny else FULL, args.steps), f)
-        race = Race(args, path)
-        result = {"bench": "gpu", "device": args.device, "model": TINY if args.tiny else FULL, "batch": 8}
-        result["info"] = race.run("info", [args.ebb, "info", "--json", "--device", args.device], 30)
-        result["ops"] = race.run("ops", [args.ops, args.device], 120, even_failed=True)
-        result["runs"] = [{"dtype": dtype, "checkpoint": checkpoint}
-                          for dtype in args.dtypes.split(",") for checkpoint in CHECKPOINTS]
-        for row in result["runs"]:
-            predict_and_measure(race, row)
-        trace(race, result)
-        if race.has_torch():
-            for compiled in (False, True):
-                for row in result["runs"]:
-                    race_torch(race, row, compiled)
-        result.update(skipped=race.skipped, failed=race.failed, seconds=round(time.time() - args.started, 1))
-        if args.dry:
-            result = {"bench": "gpu", "dry": True, "commands": race.commands}
+    model = TINY if args.tiny else FULL
+    args.out = os.path.abspath(args.out)
+    os.makedirs(args.out, exist_ok=True)
+    race = Race(args, os.path.join(args.out, "gpu-gpt.json"))
+    write_config(race.path, model, args.steps)
+    result = {"bench": "gpu", "device": args.device, "folder": args.out, "model": model, "batch": 8}
+    result["info"] = race.run("info", [args.ebb, "info", "--json", "--device", args.device], 30)
+    result["ops"] = race.run("ops", [args.ops, args.device], 120, even_failed=True)
+    race.checked += (result["ops"] or {}).get("cases", 0)
+    result["runs"] = [{"dtype": dtype, "checkpoint": checkpoint}
+                      for dtype in args.dtypes.split(",") for checkpoint in CHECKPOINTS]
+    for row in result["runs"]:
+        predict_and_measure(race, row)
+    trace(race, result)
+    if race.has_torch():
+        for compiled in (False, True):
+            for row in result["runs"]:
+                race_torch(race, row, compiled)
+    if args.dry:
+        print(json.dumps({"bench": "gpu", "dry": True, "folder": args.out, "commands": race.commands}, indent=1))
+        return 0
+    if race.checked == 0:
+        race.failed.append("nothing was checked: no op ran, and no peak was compared")
+    result.update(checked=race.checked, skipped=race.skipped, failed=race.failed,
+                  seconds=round(time.time() - args.started, 1))
     print(json.dumps(result, indent=1))
     return 1 if race.failed else 0
 
@@ -289,6 +321,7 @@ def main():
     a.add_argument("--out", default=".")
     a.add_argument("--python", default=os.environ.get("EBB_TORCH_PYTHON", sys.executable))
     a.add_argument("--seconds", type=float, default=460, help="since --started, the build's time included")
+    a.add_argument("--most", type=float, default=float("inf"))
     a.add_argument("--started", type=float, default=time.time())
     a.add_argument("--dtypes", default="f32,bf16")
     a.add_argument("--steps", type=int, default=10)

@@ -371,10 +371,11 @@ ebb_status ebb_loader_next(ebb_loader *loader, ebb_tensor **inputs, ebb_tensor *
         l->position++;
     }
     pthread_mutex_unlock(&l->lock);
-    if (!s) return made;
+    if (!s) return made == EBB_OK ? ebb__streams_error(l->ctx->device.streams) : made;
     /* A batch that failed stays in its slot: asking again gives the same error. */
     if (s->status != EBB_OK) return ebb_fail(s->status, "%s", s->message);
     if (l->copies) bring(l, s);
+    EBB__TRY(ebb__streams_error(l->ctx->device.streams)); /* of bringing, and of giving the last one back */
     bool whole = s->n_items == l->options.batch;
     *inputs = whole ? s->inputs : s->part_inputs;
     *targets = whole ? s->targets : s->part_targets;

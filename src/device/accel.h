@@ -24,6 +24,10 @@ extern "C" {
 
 enum { EBB__ACCEL_ABI = 2 };
 
+/* The oldest compute capability that CUDA's kernels are for, 10 * major + minor: older devices are refused, and so
+ * are profiles of them. */
+enum { EBB__CUDA_MIN_COMPUTE = 80 };
+
 /* The library's side. */
 typedef struct ebb__accel_host {
     int abi; /* EBB__ACCEL_ABI */

@@ -146,7 +146,7 @@ static const char *dry_which(const parsed *p) { return p->which ? p->which : p->
 static ebb_status dry_facts(ebb__accel_facts *out, const parsed *p)
 {
     int ordinal = ordinal_of(dry_which(p));
-    return ordinal >= 0 ? facts_of(out, p->kind, ordinal) : ebb__profile_find(out, p->kind->name, dry_which(p));
+    return ordinal >= 0 ? facts_of(out, p->kind, ordinal) : ebb__profile_find(out, p->kind, dry_which(p));
 }
 
 static ebb_status open_dry(ebb__device *device, const parsed *p)

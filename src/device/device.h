@@ -47,7 +47,7 @@ typedef struct ebb__device {
 
 /* Names: cpu; NAME or NAME:ORDINAL of an accelerator; dry:cpu; dry:NAME[:WHICH], where WHICH is a profile
  * (device/profile.h), a profile's file or the ordinal of one of this machine.
- * Errors: EDEVICE (unknown; there is none, and why), EINVAL, EIO, EFORMAT, ENOMEM. */
+ * Errors: EDEVICE (unknown; there is none, and why), EINVAL (a file that is no profile), ENOMEM. */
 EBB_NODISCARD ebb_status ebb__device_open(ebb__device *out, const char *name, int threads);
 void ebb__device_close(ebb__device *device);
 /* Facts of an accelerator, or of a dry one, by its name.  Errors: as open. */

@@ -13,7 +13,7 @@
 #include "core/site.h"
 
 static const ebb__accel_kind kinds[] = {
-    { "cuda", "libcuda.so.1", "no NVIDIA driver", "h100-80gb" },
+    { "cuda", "libcuda.so.1", "no NVIDIA driver", "h100-80gb", EBB__CUDA_MIN_COMPUTE },
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds, PATH_BYTES = 4096 };
 
@@ -38,6 +38,8 @@ void ebb__accel_register(const ebb__accel *table)
 }
 
 /* ---- where the plugin lies ------------------------------------------------------------------ */
+
+static bool is_there(const char *path) { return access(path, F_OK) == 0; }
 
 static bool is_file(const char *path)
 {
@@ -123,6 +125,9 @@ static ebb_status load(const ebb__accel **out, const ebb__accel_kind *kind)
     char path[PATH_BYTES];
     const char *said = getenv("EBB_PLUGIN_PATH");
     if (said && is_file(said)) return load_file(out, kind, said);
+    if (said && *said && !is_there(said))
+        return ebb_fail(EBB_EDEVICE, "device %s: EBB_PLUGIN_PATH: there is no \"%.400s\"; it names the plugin's folder "
+                        "or file", kind->name, said);
     EBB__TRY(probe_driver(kind));
     EBB__TRY(find(path, said, kind));
     return load_file(out, kind, path);

@@ -9,6 +9,7 @@ typedef struct ebb__accel_kind {
     const char *driver;  /* "libcuda.so.1": without it there is no device, and no plugin is loaded */
     const char *lacking; /* "no NVIDIA driver": said then */
     const char *profile; /* of its dry form where none is named */
+    int min_compute;     /* compute capability, 10 * major + minor: the plugin refuses older devices */
 } ebb__accel_kind;
 
 /* NULL past the last. */

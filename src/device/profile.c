@@ -27,17 +27,27 @@ static const ebb__field fields[] = {
     KEY(processors, EBB__INT, .min = 1, .max = 1e6),
 };
 
-static ebb_status read_keys(ebb__accel_facts *out, const cJSON *root, const char *kind, const char *where)
+static ebb_status check_compute(const keys *k, int major, int minor, const ebb__accel_kind *kind)
+{
+    int least = kind->min_compute;
+    if (10 * major + minor >= least) return EBB_OK;
+    return ebb_fail(EBB_EDEVICE, "compute: \"%s\"; the kernels are for %d.%d and later, and older devices are refused",
+                    k->compute, least / 10, least % 10);
+}
+
+/* Messages begin with the key. */
+static ebb_status read_keys(ebb__accel_facts *out, const cJSON *root, const ebb__accel_kind *kind)
 {
     keys k = { .capacity_bytes = 0 };
-    int major, minor;
+    unsigned major, minor;
     char end;
     EBB__TRY(ebb__json_read(&k, root, "", fields, sizeof fields / sizeof *fields));
-    if (strcmp(k.kind, kind) != 0)
-        return ebb_fail(EBB_EINVAL, "%s: kind: \"%s\"; this is to be a profile of a %s device", where, k.kind, kind);
-    if (sscanf(k.compute, "%3d.%3d%c", &major, &minor, &end) != 2)
-        return ebb_fail(EBB_EINVAL, "%s: compute: \"%s\"; expected two numbers, such as \"9.0\"", where, k.compute);
-    *out = (ebb__accel_facts){ .compute_major = major, .compute_minor = minor, .processors = (int)k.processors,
+    if (strcmp(k.kind, kind->name) != 0)
+        return ebb_fail(EBB_EINVAL, "kind: \"%s\"; this is to be a profile of a %s device", k.kind, kind->name);
+    if (sscanf(k.compute, "%3u.%1u%c", &major, &minor, &end) != 2)
+        return ebb_fail(EBB_EINVAL, "compute: \"%s\"; expected two numbers, such as \"9.0\"", k.compute);
+    EBB__TRY(check_compute(&k, (int)major, (int)minor, kind));
+    *out = (ebb__accel_facts){ .compute_major = (int)major, .compute_minor = (int)minor, .processors = (int)k.processors,
                                .capacity_bytes = k.capacity_bytes, .lent_bytes = k.lent_bytes,
                                .page_bytes = k.page_bytes };
     memcpy(out->name, k.name, sizeof out->name);
@@ -49,26 +59,46 @@ const char *ebb__profile_name(int index)
     return index >= 0 && index < ebb__n_profile_texts ? ebb__profile_texts[index].name : NULL;
 }
 
-static ebb_status parse_builtin(cJSON **root, const char *kind, const char *name)
+/* The names of all that are built in, with commas between them. */
+static void list_names(char *to, size_t bytes)
+{
+    size_t used = 0;
+    for (int i = 0; i < ebb__n_profile_texts && used < bytes; i++)
+        used += (size_t)snprintf(to + used, bytes - used, "%s%s", i ? ", " : "", ebb__profile_texts[i].name);
+}
+
+static ebb_status parse_builtin(cJSON **root, const char *name)
 {
     char names[256] = "";
     for (int i = 0; i < ebb__n_profile_texts; i++) {
         const ebb__profile_text *t = &ebb__profile_texts[i];
         if (strcmp(t->name, name) == 0) return ebb__json_parse(root, (const char *)t->text, t->bytes, t->name);
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", t->name);
     }
-    return ebb_fail(EBB_EDEVICE, "device dry:%s: no profile \"%.60s\"; there are: %s; or a FILE.json like those of "
-                    "devices/", kind, name, names);
+    list_names(names, sizeof names);
+    return ebb_fail(EBB_EDEVICE, "no profile \"%.60s\"; there are: %s; or a FILE.json like those of devices/", name,
+                    names);
 }
 
-ebb_status ebb__profile_find(ebb__accel_facts *out, const char *kind, const char *name)
+static bool is_file_name(const char *name)
+{
+    size_t n = strlen(name);
+    return strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".json") == 0);
+}
+
+/* What is wrong with a profile is wrong with the device's name, whatever the file system or the parser call it. */
+static ebb_status as_device_error(ebb_status st, const ebb__accel_kind *kind)
+{
+    if (st == EBB_OK || st == EBB_ENOMEM) return st;
+    ebb_status code = st == EBB_EIO ? EBB_EDEVICE : st == EBB_EFORMAT ? EBB_EINVAL : st;
+    return ebb_fail(code, "device dry:%s: %s", kind->name, ebb_message());
+}
+
+ebb_status ebb__profile_find(ebb__accel_facts *out, const ebb__accel_kind *kind, const char *name)
 {
     cJSON *root = NULL;
-    size_t n = strlen(name);
-    bool file = strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".json") == 0);
-    ebb_status st = file ? ebb__json_load(&root, name) : parse_builtin(&root, kind, name);
-    if (st == EBB_OK) st = read_keys(out, root, kind, name);
+    ebb_status st = is_file_name(name) ? ebb__json_load(&root, name) : parse_builtin(&root, name);
+    if (st == EBB_OK && (st = read_keys(out, root, kind)) != EBB_OK && st != EBB_ENOMEM)
+        st = ebb_fail(st, "%s: %s", name, ebb_message());
     cJSON_Delete(root);
-    return st;
+    return as_device_error(st, kind);
 }

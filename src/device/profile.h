@@ -3,11 +3,12 @@
 #ifndef EBB_DEVICE_PROFILE_H
 #define EBB_DEVICE_PROFILE_H
 
-#include "device/accel.h"
+#include "device/plugin.h"
 
-/* A profile by its name ("h100-80gb") or, with a '/' or ".json" in it, from a file.  `kind`: "cuda".
- * Errors: EDEVICE (no such profile; says which there are), EIO, EFORMAT, EINVAL, ENOMEM. */
-EBB_NODISCARD ebb_status ebb__profile_find(ebb__accel_facts *out, const char *kind, const char *name);
+/* A profile by its name ("h100-80gb") or, with a '/' or ".json" at its end, from a file.
+ * Errors: EDEVICE (no such profile, says which there are; no such file; a device that the kind's plugin refuses),
+ * EINVAL (the file is not a profile: says which key is wrong), ENOMEM. */
+EBB_NODISCARD ebb_status ebb__profile_find(ebb__accel_facts *out, const ebb__accel_kind *kind, const char *name);
 /* Names of the built-in ones; NULL past the last. */
 const char *ebb__profile_name(int index);
 

@@ -219,6 +219,7 @@ ebb_status ebb__train_steps(ebb__run *run)
         if (step >= run->steps) break;
         EBB_TRY(run_step(run, step, started_ms));
     }
+    EBB_TRY(ebb__device_synchronize(&run->ctx->device)); /* what went wrong since the last loss was read */
     return EBB__TELL(run, on_end);
 }
 

@@ -45,6 +45,14 @@ Test(plugin, without_a_driver_no_plugin_is_looked_for)
     check_no_live_blocks();
 }
 
+/* Driver or not. */
+Test(plugin, a_path_that_is_not_there_is_named)
+{
+    check_refused("no_such_folder", "EBB_PLUGIN_PATH: there is no \"");
+    check_message("/no_such_folder\"; it names the plugin's folder or file");
+    check_refused("no_such_folder/libebb_cuda.so", "/no_such_folder/libebb_cuda.so\"");
+}
+
 Test(plugin, a_plugin_says_itself_why_it_has_no_device)
 {
     ebb__device device = { 0 };
@@ -79,7 +87,7 @@ Test(plugin, the_dry_form_of_a_name)
 {
     static const char *const names[][2] = {
         { NULL, "dry:cpu" }, { "cpu", "dry:cpu" }, { "dry:cpu", "dry:cpu" }, { "cuda", "dry:cuda:0" },
-        { "cuda:1", "dry:cuda:1" }, { "dry:cuda", "dry:cuda" }, { "dry:cuda:t4-16gb", "dry:cuda:t4-16gb" },
+        { "cuda:1", "dry:cuda:1" }, { "dry:cuda", "dry:cuda" }, { "dry:cuda:l4-24gb", "dry:cuda:l4-24gb" },
     };
     char name[EBB__DEVICE_NAME_BYTES];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -91,7 +99,7 @@ Test(plugin, the_dry_form_of_a_name)
 /* ---- profiles ------------------------------------------------------------------------------- */
 
 static const char profile[] = "{\"kind\":\"cuda\",\"name\":\"small\",\"capacity_bytes\":\"64MiB\",\"lent_bytes\":4096,"
-                              "\"page_bytes\":2097152,\"compute\":\"7.5\",\"processors\":4}";
+                              "\"page_bytes\":2097152,\"compute\":\"8.0\",\"processors\":4}";
 
 Test(profile, decides_limit_and_lent_bytes_of_a_dry_run)
 {
@@ -125,6 +133,7 @@ Test(profile, decides_limit_and_lent_bytes_of_a_dry_run)
     check_no_live_blocks();
 }
 
+/* The message says that it is a device's, then the file, then the key or what else is wrong. */
 static void check_wrong(const char *text, ebb_status status, const char *why)
 {
     temp_folder folder = temp_folder_make();
@@ -133,29 +142,52 @@ static void check_wrong(const char *text, ebb_status status, const char *why)
     write_text(temp_path(&folder, "p.json"), text);
     snprintf(name, sizeof name, "dry:cuda:%s", temp_path(&folder, "p.json"));
     check_fails(ebb__device_open(&device, name, 1), status);
+    check_message("device dry:cuda: /");
+    check_message("/p.json");
     check_message(why);
     temp_folder_remove(&folder);
     check_no_live_blocks();
 }
+
+#define WITH(kind, compute, more) \
+    "{\"kind\":\"" kind "\",\"name\":\"x\",\"capacity_bytes\":\"64MiB\",\"lent_bytes\":4096," \
+    "\"page_bytes\":2097152,\"compute\":\"" compute "\"" more "}"
 
 Test(profile, that_is_wrong_says_what_is)
 {
     ebb__device device = { 0 };
     check_fails(ebb__device_open(&device, "dry:cuda:h101", 1), EBB_EDEVICE);
     check_message("h100-80gb");
-    check_fails(ebb__device_open(&device, "dry:cuda:none/there.json", 1), EBB_EIO);
-    check_wrong("{}", EBB_EINVAL, "kind");
-    check_wrong("{\"kind\":\"npu\",\"name\":\"x\",\"capacity_bytes\":\"64MiB\",\"lent_bytes\":4096,"
-                "\"page_bytes\":2097152,\"compute\":\"7.5\",\"processors\":4}", EBB_EINVAL, "\"npu\"");
-    check_wrong("{\"kind\":\"cuda\",\"name\":\"x\",\"capacity_bytes\":\"64MiB\",\"lent_bytes\":4096,"
-                "\"page_bytes\":2097152,\"compute\":\"new\",\"processors\":4}", EBB_EINVAL, "compute");
+    check_fails(ebb__device_open(&device, "dry:cuda:none/there.json", 1), EBB_EDEVICE);
+    check_message("device dry:cuda: cannot read none/there.json: ");
+    check_fails(ebb__device_open(&device, "dry:cuda:" EBB_PLUGINS "/", 1), EBB_EDEVICE); /* a folder */
+    check_message("device dry:cuda: cannot read " EBB_PLUGINS "/: ");
+    check_wrong("{}", EBB_EINVAL, "p.json: kind: this key is required");
+    check_wrong("{\"kind\":}", EBB_EINVAL, "p.json:1:9: ");
+    check_wrong("[]", EBB_EINVAL, "p.json: top level: ");
+    check_wrong(WITH("cuda", "9.0", ""), EBB_EINVAL, "p.json: processors: this key is required");
+    check_wrong(WITH("cuda", "9.0", ",\"processors\":0"), EBB_EINVAL, "p.json: processors: expected");
+    check_wrong(WITH("cuda", "9.0", ",\"processors\":4,\"procesors\":4"), EBB_EINVAL, "p.json: procesors: unknown key");
+    check_wrong(WITH("npu", "9.0", ",\"processors\":4"), EBB_EINVAL, "p.json: kind: \"npu\"");
+    check_wrong(WITH("cuda", "new", ",\"processors\":4"), EBB_EINVAL, "p.json: compute: \"new\"");
+    check_wrong(WITH("cuda", "9.10", ",\"processors\":4"), EBB_EINVAL, "p.json: compute: \"9.10\"");
+}
+
+/* A dry run of it would predict runs that the plugin refuses. */
+Test(profile, of_a_device_that_the_plugin_refuses_is_refused)
+{
+    ebb__device device = { 0 };
+    check_wrong(WITH("cuda", "7.5", ",\"processors\":40"), EBB_EDEVICE,
+                "p.json: compute: \"7.5\"; the kernels are for 8.0 and later");
+    check_fails(ebb__device_open(&device, "dry:cuda:t4-16gb", 1), EBB_EDEVICE);
+    check_message("no profile \"t4-16gb\"");
 }
 
 Test(profile, every_one_that_is_built_in_opens)
 {
     static const char *const names[] = { "dry:cuda", "dry:cuda:h100-80gb", "dry:cuda:h200-141gb", "dry:cuda:a100-80gb",
                                          "dry:cuda:a100-40gb", "dry:cuda:b200-180gb", "dry:cuda:l4-24gb",
-                                         "dry:cuda:rtx4090-24gb", "dry:cuda:t4-16gb" };
+                                         "dry:cuda:rtx4090-24gb" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         ebb__device device = { 0 };
         check_ok(ebb__device_open(&device, names[i], 1));

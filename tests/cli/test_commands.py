@@ -422,6 +422,30 @@ class OtherCommands(unittest.TestCase):
             self.assertIn("device cuda", run.stderr)
         self.assertIn("h100-80gb", ebb("train", MLP, "--device", "dry:cuda:h1").stderr)
 
+    def test_a_profile_that_is_wrong_is_wrong_usage(self):
+        good = {"kind": "cuda", "name": "small", "capacity_bytes": "64MiB", "lent_bytes": 8192, "page_bytes": 2097152,
+                "compute": "8.0", "processors": 1}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "small.json")
+            for text, key in ((json.dumps(good), None), (None, "No such file"), ("{", "1:2"),
+                              (json.dumps({k: good[k] for k in good if k != "lent_bytes"}), "lent_bytes: this key is"),
+                              (json.dumps({**good, "compute": "7.5"}), "compute: \"7.5\"; the kernels are for 8.0")):
+                if text is None:
+                    os.remove(path)
+                else:
+                    with open(path, "w", encoding="utf-8") as file:
+                        file.write(text)
+                run = ebb("estimate", MLP, "--device", f"dry:cuda:{path}")
+                self.assertEqual(run.returncode, USAGE if key else DONE, run.stderr)
+                if key:
+                    for part in ("device dry:cuda: ", path, key):
+                        self.assertIn(part, run.stderr)
+
+    def test_a_plugin_path_that_is_not_there_is_wrong_usage(self):
+        run = ebb("estimate", MLP, "--device", "cuda", env={"EBB_PLUGIN_PATH": "/nowhere/libebb_cuda.so"})
+        self.assertEqual(run.returncode, USAGE, run.stderr)
+        self.assertIn('device cuda: EBB_PLUGIN_PATH: there is no "/nowhere/libebb_cuda.so"', run.stderr)
+
     def test_a_dry_accelerator_counts_what_its_libraries_take(self):
         one, lent = ebb_json("estimate", MLP, "--device", "dry:cuda"), 0
         for device in ebb_json("info")["accelerators"]:

@@ -12,7 +12,8 @@ typedef struct fake_device {
     ebb__provider memory;
     ebb__accel_facts facts;
     void *lent;
-    ebb_status st; /* of opening */
+    ebb_status st;     /* of opening */
+    long closing_from; /* a script that closes things says from which call on, before; 0: it does not */
 } fake_device;
 
 ebb__accel_entry ebb_accel_plugin; /* the plugin's */
@@ -43,8 +44,8 @@ fake_device fake_device_try_open(void);
 void fake_device_try_close(fake_device *device);
 
 /* Runs `script` again and again, with the n-th call that can fail failing for n = 1, 2, ... until it has run
- * through; each time it must return an error with a message, and nothing may be alive afterwards.  Returns how
- * often that was. */
+ * through; each time it must return an error with a message (but for the calls of absorbed.h), and nothing may be
+ * alive afterwards.  Returns how often that was. */
 typedef ebb_status fake_script(fake_device *device, void *arg);
 long fake_sweep(fake_script *script, void *arg, fake_changes changes);
 

@@ -156,6 +156,31 @@ Test(gemm, takes_any_address)
     }
 }
 
+/* Products of ones, and a bias of twos. */
+static void check_bias_at(fake_device *d, float *p, const float *bias)
+{
+    float got[16];
+    ebb__cuda_gemm g = { .m = 4, .n = 4, .k = 4, .batch = 1, .alpha = 1, .a = p, .b = p + 64, .c = p + 128, .lda = 4,
+                         .ldb = 4, .ldc = 4, .dtype = EBB_F32, .bias = bias };
+    plugin_ok(ebb__cuda_gemm_run(d->self, &g));
+    fake_get(d, got, p + 128, sizeof got);
+    for (int i = 0; i < 16; i++) cr_assert(got[i] == 4 + 2, "%g: bias %td", (double)got[i], bias - p);
+}
+
+/* An algorithm that was chosen for a bias is run with no bias that is aligned less; and none is with one that is
+ * aligned to less than 16 bytes, which cuBLASLt cannot be told. */
+Test(gemm, takes_a_bias_of_any_address)
+{
+    enum { FLOATS = 1024, BIAS = 256 };
+    with_fake(d) {
+        float *p = fake_new(&d, FLOATS * sizeof *p), values[FLOATS];
+        for (int i = 0; i < FLOATS; i++) values[i] = i < BIAS ? 1 : 2;
+        fake_put(&d, p, values, sizeof values);
+        for (int at = BIAS; at < BIAS + 128; at++) check_bias_at(&d, p, p + at); /* the first: as aligned as can be */
+        fake_delete(&d, p, FLOATS * sizeof *p);
+    }
+}
+
 static ebb_status two_products(fake_device *d, void *arg)
 {
     (void)arg;

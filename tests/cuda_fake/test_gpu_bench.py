@@ -5,19 +5,37 @@ Usage: test_gpu_bench.py EBB GPU_OPS PLUGIN SOURCE_DIR
 """
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
 EBB, OPS, PLUGIN, SOURCE = sys.argv[1:5]
 RACE = str(Path(SOURCE) / "bench" / "gpu_race.py")
+SCRIPT = str(Path(SOURCE) / "bench" / "gpu.sh")
+NEVER_ENDS = "sleep 3000 & sleep 3000"
 
 
-def run(command, plugin=PLUGIN):
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "EBB_PLUGIN_PATH": plugin})
+def run(command, plugin=PLUGIN, **env):
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "EBB_PLUGIN_PATH": plugin, **env})
     return done.returncode, done.stdout, done.stderr
+
+
+def write_program(folder, name, text):
+    path = Path(folder) / name
+    path.write_text("#!/bin/sh\n" + text + "\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 class Ops(unittest.TestCase):
@@ -50,14 +68,32 @@ class Race(unittest.TestCase):
             self.assertEqual(row["ebb"]["device"], "cuda:0")
             self.assertTrue(row["predicted_is_measured"])
         self.assertLess(found["runs"][1]["ebb"]["peak_allocated_bytes"], found["runs"][0]["ebb"]["peak_allocated_bytes"])
-        self.assertEqual(files, ["gpu-perfetto.json", "gpu-snapshot.json"])
+        self.assertEqual(files, ["gpu-gpt.json", "gpu-perfetto.json", "gpu-snapshot.json"])
+        self.assertEqual(found["checked"], found["ops"]["cases"] + 4)
         self.assertEqual(len(found["skipped"]), 1)
         self.assertIn("torch", found["skipped"][0])
 
-    def test_what_there_is_no_time_for_is_skipped(self):
+    def test_a_race_that_skips_everything_fails(self):
         status, found, files = self.race("--seconds", "0")
-        self.assertEqual((status, files, found["failed"]), (0, [], []))
-        self.assertIn("ops: no time left", found["skipped"])
+        self.assertEqual((status, files, found["checked"]), (1, ["gpu-gpt.json"], 0))
+        self.assertEqual(found["failed"], ["nothing was checked: no op ran, and no peak was compared"])
+        for what in ("info", "ops", "train bf16, checkpoint every:1", "trace", "torch"):
+            self.assertIn(what + ": no time left", found["skipped"])
+
+    def test_no_command_is_waited_for_without_a_limit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            children = Path(folder, "children")
+            endless = write_program(folder, "endless", f"sleep 3000 & echo $! >> {children}; wait")
+            status, found, _ = self.race("--most", "0.3", "--dtypes", "f32", "--ebb", endless, "--ops", endless, "--python",
+                                         endless)
+            pids = children.read_text().split()
+        self.assertEqual(status, 1)
+        self.assertGreater(len(pids), 4)
+        while any(is_running(pid) for pid in pids):  # they have been told to end; else the test does not
+            time.sleep(0.01)
+        for what in ("info", "ops", "train f32, checkpoint none", "trace"):
+            self.assertIn(what + ": took longer than 0.3 s", found["failed"])
+        self.assertIn("torch: took longer than 0.3 s", found["skipped"])
 
     def test_a_failing_run_is_told(self):
         status, found, _ = self.race("--device", "cuda:7")
@@ -65,10 +101,48 @@ class Race(unittest.TestCase):
         self.assertTrue(any(text.startswith("train f32") for text in found["failed"]), found["failed"])
 
     def test_dry_lists_the_commands(self):
-        status, found, files = self.race("--dry")
-        self.assertEqual((status, files), (0, []))
-        self.assertTrue(any(" estimate " in command and "dry:cuda:0" in command for command in found["commands"]))
-        self.assertTrue(any("--compile" in command for command in found["commands"]))
+        with tempfile.TemporaryDirectory(suffix=" with spaces") as folder:
+            status, out, _ = run([sys.executable, RACE, "--ebb", EBB, "--ops", OPS, "--tiny", "--dry", "--out", folder])
+            found = json.loads(out)
+            self.assertEqual((status, found["folder"], os.listdir(folder)), (0, folder, ["gpu-gpt.json"]))
+            estimates = [command for command in found["commands"] if " estimate " in command]
+            self.assertIn("dry:cuda:0", estimates[0])
+            status, out, err = run(["sh", "-c", estimates[0]])
+            self.assertEqual(status, 0, err)
+            self.assertGreater(json.loads(out)["peak_allocated_bytes"], 0)
+        for what in ("import torch", "--compile", "--perfetto"):
+            self.assertTrue(any(what in command for command in found["commands"]), what)
+
+
+class Script(unittest.TestCase):
+    """bench/gpu.sh with a cmake of ours; nothing is installed."""
+
+    def script(self, *options, cmake="exit 0", **env):
+        with tempfile.TemporaryDirectory(suffix=" with spaces") as folder:
+            for name, text in (("cmake", cmake), ("dpkg-query", "echo installed"), ("apt-get", "exit 1")):
+                write_program(folder, name, text)
+            return run(["sh", SCRIPT, "--out", folder, *options], PATH=folder + ":" + os.environ["PATH"],
+                       EBB_GPU_BUILD=os.path.join(folder, "build"), **env)
+
+    def test_dry_lists_the_builds_commands_too(self):
+        status, out, err = self.script("--dry", cmake="exit 1")
+        self.assertEqual(status, 0, err)
+        listed = [shlex.split(line) for line in err.splitlines()]
+        self.assertEqual([line[0] for line in listed], [SCRIPT.replace("bench/gpu.sh", "scripts/install-packages.sh"),
+                                                        "cmake", "cmake"])
+        self.assertTrue(listed[1][4].endswith(" with spaces/build"), listed[1])
+        self.assertTrue(all(" with spaces/build/bin/" in command for command in json.loads(out)["commands"]
+                            if "torch" not in command))
+
+    def test_a_build_without_an_end_is_ended(self):
+        status, out, err = self.script(cmake=NEVER_ENDS, EBB_GPU_BUILD_SECONDS="1")
+        self.assertEqual((status, out), (1, ""))
+        self.assertIn("building took longer than 1 s; nothing was checked", err)
+
+    def test_a_build_that_fails_is_the_end(self):
+        status, out, err = self.script(cmake="echo no nvcc >&2; exit 7")
+        self.assertEqual((status, out), (1, ""))
+        self.assertIn("no nvcc", err)
 
 
 if __name__ == "__main__":

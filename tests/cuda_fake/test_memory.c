@@ -30,25 +30,86 @@ Test(memory, pinned_memory_has_exactly_the_size)
     }
 }
 
-/* Queued work still reads it: the plugin waits before memory goes. */
-Test(memory, is_freed_after_the_work_that_uses_it)
+/* ---- queued work still uses it: the plugin waits before memory goes ------------------------------------
+ * The fake's memory turns into NaN where it does not. */
+
+enum { SEEDS = 8, FLOATS = 1024 };
+
+static void check_sevens(const float *values)
 {
-    for (unsigned seed = 1; seed <= 8; seed++) {
+    for (int i = 0; i < FLOATS; i++) cr_assert(values[i] == 7, "element %d is %g", i, (double)values[i]);
+}
+
+Test(memory, page_locked_goes_after_the_copies_from_it)
+{
+    for (unsigned seed = 1; seed <= SEEDS; seed++) {
         with_fake(d, .deferred = true, .seed = seed) {
             ebb__provider pinned = d.table->pinned(d.self);
-            char *from = pinned.alloc(pinned.self, 4096), back[4096];
-            void *a = fake_new(&d, 4096), *b = fake_new(&d, 4096);
-            memset(from, 7, 4096);
-            plugin_ok(d.table->copy(d.self, NULL, a, from, 4096, EBB__TO_DEVICE));
-            plugin_ok(d.table->copy(d.self, NULL, b, a, 4096, EBB__ON_DEVICE));
-            pinned.free(pinned.self, from, 4096);
-            fake_delete(&d, a, 4096);
-            fake_get(&d, back, b, 4096);
-            cr_assert(back[0] == 7 && back[4095] == 7);
-            fake_delete(&d, b, 4096);
+            float *from = pinned.alloc(pinned.self, FLOATS * sizeof *from), *a = fake_new(&d, sizeof(float[FLOATS]));
+            static float back[FLOATS];
+            for (int i = 0; i < FLOATS; i++) from[i] = 7;
+            plugin_ok(d.table->copy(d.self, NULL, a, from, sizeof back, EBB__TO_DEVICE));
+            pinned.free(pinned.self, from, sizeof back);
+            fake_get(&d, back, a, sizeof back);
+            check_sevens(back);
+            fake_delete(&d, a, sizeof back);
         }
     }
 }
+
+Test(memory, page_locked_goes_after_the_copies_to_it)
+{
+    for (unsigned seed = 1; seed <= SEEDS; seed++) {
+        with_fake(d, .deferred = true, .seed = seed) {
+            ebb__provider pinned = d.table->pinned(d.self);
+            float *to = pinned.alloc(pinned.self, FLOATS * sizeof *to), *a = fake_new(&d, sizeof(float[FLOATS]));
+            plugin_ok(d.table->copy(d.self, NULL, to, a, FLOATS * sizeof *to, EBB__FROM_DEVICE));
+            pinned.free(pinned.self, to, FLOATS * sizeof *to);
+            fake_delete(&d, a, FLOATS * sizeof *to);
+        }
+    }
+}
+
+/* By kernels, of which the fake does not know what they read, and by a copy, of which it does. */
+static void use_and_delete(fake_device *d, bool by_kernel)
+{
+    static float back[FLOATS];
+    float *a = fake_new(d, sizeof back), *b = fake_new(d, sizeof back);
+    ebb_arg from = fake_arg(a, EBB_F32, FLOATS, 0, 0), to = fake_arg(b, EBB_F32, FLOATS, 0, 0);
+    plugin_ok(d->table->fill(d->self, &from, 7));
+    if (by_kernel) plugin_ok(d->table->arg_copy(d->self, &to, &from));
+    else plugin_ok(d->table->copy(d->self, NULL, b, a, sizeof back, EBB__ON_DEVICE));
+    fake_delete(d, a, sizeof back);
+    fake_get(d, back, b, sizeof back);
+    check_sevens(back);
+    fake_delete(d, b, sizeof back);
+}
+
+Test(memory, of_the_device_goes_after_the_work_that_uses_it)
+{
+    for (unsigned seed = 1; seed <= SEEDS; seed++) {
+        with_fake(d, .deferred = true, .seed = seed) {
+            use_and_delete(&d, true);
+            use_and_delete(&d, false);
+        }
+    }
+}
+
+#ifndef __SANITIZE_ADDRESS__ /* it says so itself, in its own way */
+/* What the fake is for. */
+Test(memory, that_goes_too_early_is_seen, .signal = SIGABRT)
+{
+    for (unsigned seed = 1; seed <= SEEDS; seed++) {
+        with_fake(d, .deferred = true, .seed = seed) {
+            void *a = fake_new(&d, 64);
+            ebb_arg arg = fake_arg(a, EBB_F32, 16, 0, 0);
+            plugin_ok(d.table->fill(d.self, &arg, 1));
+            cr_assert(cudaFree(a) == cudaSuccess);
+            plugin_ok(d.table->synchronize(d.self));
+        }
+    }
+}
+#endif
 
 /* ---- expandable segments ------------------------------------------------------------------------------ */
 
@@ -104,6 +165,25 @@ Test(memory, a_page_traps_after_decommit, .signal = SIGSEGV)
     }
 }
 #endif
+
+Test(memory, a_range_goes_after_the_work_that_uses_it)
+{
+    for (unsigned seed = 1; seed <= SEEDS; seed++) {
+        with_fake(d, .deferred = true, .seed = seed) {
+            const ebb__provider *m = &d.memory;
+            static float back[FLOATS];
+            float *range = m->reserve(m->self, 2 * PAGE), *b = fake_new(&d, sizeof back);
+            cr_assert(m->commit(m->self, range, PAGE));
+            ebb_arg arg = fake_arg(range, EBB_F32, FLOATS, 0, 0);
+            plugin_ok(d.table->fill(d.self, &arg, 7));
+            plugin_ok(d.table->copy(d.self, NULL, b, range, sizeof back, EBB__ON_DEVICE));
+            m->unreserve(m->self, range, 2 * PAGE);
+            fake_get(&d, back, b, sizeof back);
+            check_sevens(back);
+            fake_delete(&d, b, sizeof back);
+        }
+    }
+}
 
 /* Mapping is not ordered with streams: the plugin waits before a page goes. */
 Test(memory, pages_go_after_the_work_that_uses_them)

@@ -150,6 +150,7 @@ static ebb_status stream_script(fake_device *d, void *arg)
         if (st == EBB_OK) (void)t->is_done(d->self, side, ticket);
         if (st == EBB_OK) st = t->wait(d->self, side, ticket);
     }
+    d->closing_from = fake_get_counts().calls;
     t->stream_close(d->self, side);
     d->memory.free(d->memory.self, p, 1);
     return st;

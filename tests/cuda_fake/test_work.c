@@ -258,3 +258,71 @@ Test(fake, memory_begins_as_nan)
         fake_delete(&d, p, 8);
     }
 }
+
+/* Whatever synchronize() says, it has waited: the copy's target is the caller's to free. */
+static ebb_status read_back(fake_device *d, void *arg)
+{
+    const ebb__accel *t = d->table;
+    float back[N] = { 0 };
+    (void)arg;
+    float *p = d->memory.alloc(d->memory.self, sizeof back);
+    if (!p) return plugin_host()->fail(EBB_ENOMEM, "no memory");
+    ebb_arg a = fake_arg(p, EBB_F32, N, 0, 0);
+    ebb_status st = t->fill(d->self, &a, 7);
+    if (st == EBB_OK) st = t->copy(d->self, NULL, back, p, sizeof back, EBB__FROM_DEVICE);
+    if (st == EBB_OK) {
+        st = t->synchronize(d->self);
+        for (int i = 0; i < N; i++) cr_assert(back[i] == 7, "element %d is %g", i, (double)back[i]);
+    }
+    d->memory.free(d->memory.self, p, sizeof back);
+    return st;
+}
+
+Test(work, a_failing_synchronize_has_waited) { fake_sweep(read_back, NULL, (fake_changes){ .deferred = true }); }
+
+/* ---- an error that was an answer, or was told, is not found again by the next launch ------------------------- */
+
+Test(work, goes_on_after_a_refusal)
+{
+    with_fake(d, .mib = 64) {
+        float *p = fake_new(&d, N * sizeof *p);
+        ebb_arg a = fake_arg(p, EBB_F32, N, 0, 0);
+        cr_assert(d.memory.alloc(d.memory.self, 128u << 20) == NULL);
+        plugin_ok(d.table->fill(d.self, &a, 1));
+        fake_delete(&d, p, N * sizeof *p);
+    }
+}
+
+Test(work, goes_on_after_a_ticket_that_is_not_done)
+{
+    int waiting = 0;
+    for (unsigned seed = 1; seed <= 8; seed++) {
+        with_fake(d, .deferred = true, .seed = seed) {
+            float *p = fake_new(&d, N * sizeof *p);
+            ebb_arg a = fake_arg(p, EBB_F32, N, 0, 0);
+            uint64_t ticket;
+            for (int i = 0; i < 4; i++) plugin_ok(d.table->fill(d.self, &a, i));
+            plugin_ok(d.table->record(d.self, NULL, &ticket));
+            waiting += !d.table->is_done(d.self, NULL, ticket);
+            plugin_ok(d.table->fill(d.self, &a, 1));
+            fake_delete(&d, p, N * sizeof *p);
+        }
+    }
+    cr_assert(waiting > 0);
+}
+
+static ebb_status copy_and_go_on(fake_device *d, void *arg)
+{
+    char byte = 1;
+    (void)arg;
+    void *p = d->memory.alloc(d->memory.self, 64);
+    if (!p) return plugin_host()->fail(EBB_ENOMEM, "no memory");
+    ebb_arg a = fake_arg(p, EBB_F32, 16, 0, 0);
+    ebb_status st = d->table->copy(d->self, NULL, p, &byte, 1, EBB__TO_DEVICE), next = d->table->fill(d->self, &a, 1);
+    if (st != EBB_OK) cr_assert(next == EBB_OK, "%s", plugin_message());
+    else st = next;
+    d->memory.free(d->memory.self, p, 64);
+    return st;
+}
+
+Test(work, goes_on_after_an_error_that_was_told) { fake_sweep(copy_and_go_on, NULL, (fake_changes){ 0 }); }

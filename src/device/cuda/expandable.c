@@ -115,14 +115,6 @@ static bool set_access(const ebb__cuda_device *device, void *p, size_t bytes)
     return device->driver->set_access((CUdeviceptr)p, bytes, &access, 1) == CUDA_SUCCESS;
 }
 
-/* Nothing that runs may still use a page that goes. */
-static void finish_work(ebb__cuda_device *device)
-{
-    if (cudaSetDevice(device->shared.ordinal) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess) {
-        (void)cudaGetLastError();
-    }
-}
-
 static void take_pages(ebb__cuda_device *device, ebb__cuda_reservation *r, char *p, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += device->page_bytes) unmap_page(device, r, p + at);
@@ -161,7 +153,7 @@ static void unreserve(void *self, void *p, size_t bytes)
 {
     ebb__cuda_device *device = self;
     (void)bytes;
-    finish_work(device);
+    ebb__cuda_finish_work(device);
     pthread_mutex_lock(&device->reservations_mutex);
     ebb__cuda_reservation *r = find(device, p);
     for (ebb__cuda_reservation **at = &device->reservations; r && *at; at = &(*at)->next) {
@@ -189,7 +181,7 @@ static bool commit(void *self, void *p, size_t bytes)
 static void decommit(void *self, void *p, size_t bytes)
 {
     ebb__cuda_device *device = self;
-    finish_work(device);
+    ebb__cuda_finish_work(device);
     pthread_mutex_lock(&device->reservations_mutex);
     ebb__cuda_reservation *r = find(device, p);
     if (r) take_pages(device, r, p, bytes);
@@ -219,7 +211,7 @@ static bool move_page(ebb__cuda_device *device, ebb__cuda_reservation *old, char
 static bool remap(void *self, void *from, void *to, size_t bytes)
 {
     ebb__cuda_device *device = self;
-    finish_work(device);
+    ebb__cuda_finish_work(device);
     pthread_mutex_lock(&device->reservations_mutex);
     ebb__cuda_reservation *old = find(device, from), *new = find(device, to);
     size_t at = 0, page = device->page_bytes;

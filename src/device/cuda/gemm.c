@@ -13,14 +13,17 @@
 
 enum { A, B, C, N_OPERANDS };
 enum { N_BUCKETS = 64, N_CANDIDATES = 8, MAX_ALIGNMENT = 256 };
+/* Kernels of cuBLASLt load 16 bytes of a bias at once, and no preference says that it is aligned less. */
+enum { MIN_BIAS_ALIGNMENT = 16 };
 
 /* No padding: compared and hashed as bytes. */
 typedef struct gemm_key {
     int64_t m, n, k, batch, ld[N_OPERANDS], stride[N_OPERANDS];
     uint32_t alignment[N_OPERANDS]; /* bytes */
+    uint32_t bias_alignment;        /* 0: no bias */
     uint32_t dtype;
-    uint8_t trans_a, trans_b, bias, beta; /* beta: it is not 0 */
-    uint8_t zeros[4];
+    uint8_t trans_a, trans_b, beta; /* beta: it is not 0 */
+    uint8_t zeros;
 } gemm_key;
 
 typedef struct gemm_plan {
@@ -95,7 +98,8 @@ static gemm_key key_of(const ebb__cuda_gemm *g)
     key.alignment[A] = alignment_of(g->a), key.alignment[B] = alignment_of(g->b), key.alignment[C] = alignment_of(g->c);
     key.dtype = g->dtype;
     key.trans_a = g->trans_a, key.trans_b = g->trans_b;
-    key.bias = g->bias != NULL, key.beta = g->beta != 0;
+    key.bias_alignment = g->bias ? alignment_of(g->bias) : 0;
+    key.beta = g->beta != 0;
     return key;
 }
 
@@ -135,12 +139,20 @@ static ebb_status make_layout(const ebb__cuda *cuda, gemm_plan *plan, int operan
     return EBB_OK;
 }
 
-static ebb_status make_product(const ebb__cuda *cuda, gemm_plan *plan)
+static ebb_status set_bias(const ebb__cuda *cuda, const gemm_plan *plan, const void *bias)
+{
+    BLAS_TRY(cuda, cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                                  sizeof bias));
+    return EBB_OK;
+}
+
+/* The bias is set before an algorithm is chosen: cuBLASLt reads its alignment off the pointer. */
+static ebb_status make_product(const ebb__cuda *cuda, gemm_plan *plan, const void *bias)
 {
     const gemm_key *key = &plan->key;
     cublasOperation_t first = key->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t second = key->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasLtEpilogue_t epilogue = key->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    cublasLtEpilogue_t epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     BLAS_TRY(cuda, cublasLtMatmulDescCreate(&plan->product, compute_type(cuda->gemms, key->dtype),
                                             scale_type(key->dtype)));
     BLAS_TRY(cuda, cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
@@ -148,7 +160,7 @@ static ebb_status make_product(const ebb__cuda *cuda, gemm_plan *plan)
                                                   sizeof second));
     BLAS_TRY(cuda, cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                                   sizeof epilogue));
-    return EBB_OK;
+    return bias ? set_bias(cuda, plan, bias) : EBB_OK;
 }
 
 static ebb_status prefer(const ebb__cuda *cuda, const gemm_key *key, cublasLtMatmulPreference_t preference)
@@ -189,11 +201,11 @@ static ebb_status choose(const ebb__cuda *cuda, gemm_plan *plan, cublasLtMatmulP
     return EBB_OK;
 }
 
-static ebb_status make_plan(const ebb__cuda *cuda, gemm_plan *plan)
+static ebb_status make_plan(const ebb__cuda *cuda, gemm_plan *plan, const void *bias)
 {
     const gemm_key *key = &plan->key;
     cublasLtMatmulPreference_t preference = NULL;
-    ebb_status st = make_product(cuda, plan);
+    ebb_status st = make_product(cuda, plan, bias);
     if (st == EBB_OK) st = make_layout(cuda, plan, A, key->trans_a ? key->k : key->m, key->trans_a ? key->m : key->k);
     if (st == EBB_OK) st = make_layout(cuda, plan, B, key->trans_b ? key->n : key->k, key->trans_b ? key->k : key->n);
     if (st == EBB_OK) st = make_layout(cuda, plan, C, key->m, key->n);
@@ -217,7 +229,7 @@ static ebb_status plan_for(const ebb__cuda *cuda, const ebb__cuda_gemm *g, gemm_
     gemm_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return EBB__CUDA_FAIL(cuda, EBB_ENOMEM, "cuda: no host memory for a product's plan");
     plan->key = key;
-    ebb_status st = make_plan(cuda, plan);
+    ebb_status st = make_plan(cuda, plan, g->bias);
     if (st != EBB_OK) {
         plan_free(plan);
         return st;
@@ -261,10 +273,8 @@ static ebb_status launch(ebb__cuda *cuda, const ebb__cuda_gemm *g, const gemm_pl
     float alpha = (float)g->alpha, beta = (float)g->beta;
     bool wide = g->dtype == EBB_F64;
     const void *alpha_at = wide ? (const void *)&g->alpha : &alpha, *beta_at = wide ? (const void *)&g->beta : &beta;
-    if (g->bias) {
-        BLAS_TRY(cuda, cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
-                                                      sizeof g->bias));
-    }
+    ebb_status st = g->bias ? set_bias(cuda, plan, g->bias) : EBB_OK;
+    if (st != EBB_OK) return st;
     BLAS_TRY(cuda, cublasLtMatmul(cuda->gemms->handle, plan->product, alpha_at, g->b, plan->layouts[B], g->a,
                                   plan->layouts[A], beta_at, g->c, plan->layouts[C], g->c, plan->layouts[C],
                                   &plan->algorithm, cuda->gemm_workspace, plan->workspace_bytes, cuda->stream));
@@ -286,6 +296,12 @@ static ebb_status no_algorithm(const ebb__cuda *cuda, const ebb__cuda_gemm *g)
                           (long long)g->k, (long long)g->k, (long long)g->n, cuda->gemm_workspace_bytes);
 }
 
+/* It adds no bias to f64; to others it may refuse it for one shape (then the plan is not found). */
+static bool may_fuse_bias(const ebb__cuda_gemm *g)
+{
+    return g->dtype != EBB_F64 && alignment_of(g->bias) >= MIN_BIAS_ALIGNMENT;
+}
+
 ebb_status ebb__cuda_gemm_run(ebb__cuda *cuda, const ebb__cuda_gemm *gemm)
 {
     ebb__cuda_gemm g = *gemm;
@@ -293,8 +309,7 @@ ebb_status ebb__cuda_gemm_run(ebb__cuda *cuda, const ebb__cuda_gemm *gemm)
     if (g.m == 0 || g.n == 0 || g.batch == 0) return EBB_OK;
     if (g.k == 0) return without_terms(cuda, &g);
     ebb_status st = check(cuda, &g);
-    /* cuBLASLt adds no bias to f64; to others it may refuse it for one shape. */
-    if (st == EBB_OK && !(g.bias && g.dtype == EBB_F64)) st = plan_for(cuda, &g, &plan);
+    if (st == EBB_OK && (!g.bias || may_fuse_bias(&g))) st = plan_for(cuda, &g, &plan);
     if (st != EBB_OK) return st;
     if (g.bias && !(plan && plan->found)) {
         if ((st = start_with_bias(cuda, &g)) != EBB_OK) return st;

@@ -6,9 +6,8 @@ static bool enter(ebb__cuda_device *device)
     return cudaSetDevice(device->shared.ordinal) == cudaSuccess;
 }
 
-/* Before memory goes: work that is queued may still use it.  cudaFree() and cudaFreeHost() mostly wait by
- * themselves, but promise it nowhere. */
-static void finish_work(ebb__cuda_device *device)
+/* cudaFree() and cudaFreeHost() mostly wait by themselves, but promise it nowhere; unmapping does not. */
+void ebb__cuda_finish_work(ebb__cuda_device *device)
 {
     (void)enter(device); /* a thread's first call may fail; what it would wait for runs nevertheless */
     (void)cudaDeviceSynchronize();
@@ -32,7 +31,7 @@ static void *device_alloc(void *self, size_t bytes)
 static void device_free(void *self, void *p, size_t bytes)
 {
     (void)bytes;
-    finish_work(self);
+    ebb__cuda_finish_work(self);
     (void)answered(cudaFree(p));
 }
 
@@ -45,7 +44,7 @@ static void *pinned_alloc(void *self, size_t bytes)
 static void pinned_free(void *self, void *p, size_t bytes)
 {
     (void)bytes;
-    finish_work(self);
+    ebb__cuda_finish_work(self);
     (void)answered(cudaFreeHost(p));
 }
 

@@ -156,18 +156,24 @@ bool ebb__cuda_is_done(void *self, ebb__accel_stream *stream, uint64_t ticket)
     return done;
 }
 
+/* Where the wait fails the device has stopped, and with it all that the ticket stands for: it is done too, so that
+ * whoever waited for memory gets it. */
 ebb_status ebb__cuda_wait(void *self, ebb__accel_stream *stream, uint64_t ticket)
 {
-    EBB__CUDA_ENTER(device, self);
+    ebb__cuda_device *device = self;
     ebb__accel_stream *s = or_compute(device, stream);
+    (void)cudaSetDevice(device->shared.ordinal); /* what it may tell, waiting tells too */
     pthread_mutex_lock(&s->mutex);
     const ebb__cuda_mark *mark = mark_of(s, ticket);
     cudaEvent_t event = mark ? mark->event : NULL;
     pthread_mutex_unlock(&s->mutex);
     if (!event) return EBB_OK;
     /* Another thread may have the event recorded again meanwhile: that is later on the same stream. */
-    EBB__CUDA_TRY(&device->shared, cudaEventSynchronize(event));
-    return EBB_OK;
+    cudaError_t error = cudaEventSynchronize(event);
+    pthread_mutex_lock(&s->mutex);
+    while (s->n_marks > 0 && mark_at(s, 0)->ticket <= ticket) pop(s);
+    pthread_mutex_unlock(&s->mutex);
+    return error == cudaSuccess ? EBB_OK : ebb__cuda_fail(&device->shared, error, "cudaEventSynchronize");
 }
 
 ebb_status ebb__cuda_stream_wait(void *self, ebb__accel_stream *stream, ebb__accel_stream *other, uint64_t ticket)

@@ -6,10 +6,7 @@
 #include <pthread.h>
 #include "device/cuda/cuda.h"
 
-enum {
-    EBB__CUDA_MIN_COMPUTE = 80, /* the oldest the kernels are compiled for */
-    EBB__CUDA_MIB = 1 << 20
-};
+enum { EBB__CUDA_MIB = 1 << 20 };
 
 /* One record: done when `event` is.  Queues are in order of tickets. */
 typedef struct ebb__cuda_mark {
@@ -56,6 +53,8 @@ void ebb__cuda_facts(void *self, ebb__accel_facts *out);
 ebb_status ebb__cuda_lend(void *self, void *memory);
 
 /* memory.c, expandable.c */
+/* Before memory goes: waits for all work of the device, which may still use it. */
+void ebb__cuda_finish_work(ebb__cuda_device *device);
 void ebb__cuda_memory_init(ebb__cuda_device *device);
 void ebb__cuda_memory_deinit(ebb__cuda_device *device);
 ebb__provider ebb__cuda_provider(void *self);

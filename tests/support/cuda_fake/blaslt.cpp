@@ -36,10 +36,12 @@ struct preference {
     uint32_t reductions, alignment[4]; /* of A, B, C, D */
 };
 struct algorithm {
-    uint32_t magic, alignment[4];
+    uint32_t magic, alignment[4], bias_alignment;
     size_t workspace_bytes;
 };
-enum { ALGORITHM_MAGIC = 0x0a1b2c3d, NAN_BYTE = 0xff };
+enum { ALGORITHM_MAGIC = 0x0a1b2c3d, NAN_BYTE = 0xff, MAX_ALIGNMENT = 256 };
+/* Kernels exist that load so many bytes of a bias at once, whatever its pointer promised. */
+enum { MIN_BIAS_ALIGNMENT = 16 };
 
 template <class T, class Opaque> T *inside(Opaque *opaque)
 {
@@ -199,6 +201,22 @@ bool types_agree(const product_desc &p, const layout &a, const layout &b, const 
 
 bool is_aligned(const void *p, uint32_t bytes) { return (uintptr_t)p % bytes == 0; }
 
+/* What the pointer that a product is described with promises of those it is run with; NULL: the most. */
+uint32_t promised_alignment(const void *p)
+{
+    uintptr_t address = (uintptr_t)p | MAX_ALIGNMENT;
+    return (uint32_t)(address & -address);
+}
+
+void check_alignments(const algorithm &chosen, const product_desc &product, const void *const operands[4])
+{
+    for (int i = 0; i < 4; i++)
+        if (!is_aligned(operands[i], chosen.alignment[i])) die("cublasLtMatmul: %c is less aligned than told", "ABCD"[i]);
+    if (product.epilogue != CUBLASLT_EPILOGUE_BIAS) return;
+    if (!is_aligned(product.bias, chosen.bias_alignment)) die("cublasLtMatmul: the bias is less aligned than promised");
+    if (!is_aligned(product.bias, MIN_BIAS_ALIGNMENT)) die("cublasLtMatmul: a bias that is not aligned to 16 bytes");
+}
+
 }
 
 /* ---- descriptors ------------------------------------------------------------------------------------ */
@@ -208,7 +226,7 @@ struct cublasLtContext {};
 #define FAKE_BLAS_CALL(error)                                                   \
     guard lock = enter();                                                       \
     if (crash != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;            \
-    if (must_fail()) return error
+    if (must_fail(__func__)) return error
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
@@ -282,7 +300,8 @@ cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 {
     FAKE_BLAS_CALL(CUBLAS_STATUS_ALLOC_FAILED);
     *out = new_object<cublasLtMatmulPreferenceOpaque_t>();
-    *inside<preference>(*out) = { 0, CUBLASLT_REDUCTION_SCHEME_MASK, { 256, 256, 256, 256 } };
+    *inside<preference>(*out) = { 0, CUBLASLT_REDUCTION_SCHEME_MASK,
+                                  { MAX_ALIGNMENT, MAX_ALIGNMENT, MAX_ALIGNMENT, MAX_ALIGNMENT } };
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -323,7 +342,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     }
     if (want->reductions & CUBLASLT_REDUCTION_SCHEME_INPLACE) die("an algorithm that adds by atomics is allowed");
     if (p->epilogue == CUBLASLT_EPILOGUE_BIAS && lc->type == CUDA_R_64F) return CUBLAS_STATUS_NOT_SUPPORTED;
-    algorithm chosen = { ALGORITHM_MAGIC, {}, want->workspace_bytes < 4096 ? 0 : want->workspace_bytes / 2 };
+    algorithm chosen = { ALGORITHM_MAGIC, {}, promised_alignment(p->bias),
+                         want->workspace_bytes < 4096 ? 0 : want->workspace_bytes / 2 };
     memcpy(chosen.alignment, want->alignment, sizeof chosen.alignment);
     memset(&found[0], 0, sizeof found[0]);
     memcpy(&found[0].algo, &chosen, sizeof chosen);
@@ -344,10 +364,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     memcpy(&chosen, algo, sizeof chosen);
     if (chosen.magic != ALGORITHM_MAGIC) die("cublasLtMatmul: the algorithm is not one of the heuristic's");
     if (workspace_bytes < chosen.workspace_bytes) die("cublasLtMatmul: the workspace is too small");
-    if (!is_aligned(a, chosen.alignment[0]) || !is_aligned(b, chosen.alignment[1]) ||
-        !is_aligned(c, chosen.alignment[2]) || !is_aligned(d, chosen.alignment[3])) {
-        die("cublasLtMatmul: an operand is aligned less than was promised");
-    }
+    const void *const operands[4] = { a, b, c, d };
+    check_alignments(chosen, *inside<product_desc>(desc), operands);
     if (c != d) die("cublasLtMatmul: C and D differ");
     run r = { *inside<product_desc>(desc), *inside<layout>(la), *inside<layout>(lb), *inside<layout>(lc), 0, 0, a, b, d,
               workspace, workspace_bytes };

@@ -4,6 +4,7 @@
  * Device memory is host memory that starts as NaN.  Kernels come from the emulator (cuda_emu).  Misuse (a
  * copy in the wrong direction or out of range, a foreign or double free, a wait that nobody ends) is printed
  * and aborts.  A use of unmapped memory, or with `protect` a host's access to device memory, is SIGSEGV.
+ * Memory freed while work is queued turns into NaN at once; work that writes there, or copies from there, aborts.
  *
  * Streams run at once (eager) or deferred: work lies in queues, and which stream goes on is drawn from the
  * seed.  A missing wait is then a wrong result for some seed, where eager runs hide it.
@@ -44,6 +45,7 @@ typedef struct fake_counts {
     long calls;    /* that can fail, since the last fake_set_options() */
     long launches, products, graph_launches, cudnn_executions, done; /* done: entries of queues */
     bool failed;   /* the call that was to fail came */
+    const char *failed_call; /* its name, "cudaMemcpyAsync"; "launch" of a kernel; NULL: none */
 } fake_counts;
 
 fake_options fake_get_options(void);

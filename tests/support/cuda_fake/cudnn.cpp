@@ -358,14 +358,14 @@ void put(descriptor *d, cudnnBackendAttributeName_t name, cudnnBackendAttributeT
 
 /* ---- the API -------------------------------------------------------------------------------------------- */
 
-#define FAKE_CUDNN_CALL(error)                                             \
+#define FAKE_CUDNN_CALL(name, error)                                       \
     guard lock = enter();                                                  \
     if (crash != cudaSuccess) return CUDNN_STATUS_EXECUTION_FAILED;        \
-    if (must_fail()) return error
+    if (must_fail(name)) return error
 
 cudnnStatus_t create_handle(cudnnHandle_t *handle)
 {
-    FAKE_CUDNN_CALL(CUDNN_STATUS_ALLOC_FAILED);
+    FAKE_CUDNN_CALL("cudnnCreate", CUDNN_STATUS_ALLOC_FAILED);
     *handle = new cudnnContext{};
     counts.cudnn_objects++;
     return CUDNN_STATUS_SUCCESS;
@@ -382,14 +382,14 @@ cudnnStatus_t destroy_handle(cudnnHandle_t handle)
 
 cudnnStatus_t set_stream(cudnnHandle_t handle, cudaStream_t stream)
 {
-    FAKE_CUDNN_CALL(CUDNN_STATUS_BAD_PARAM);
+    FAKE_CUDNN_CALL("cudnnSetStream", CUDNN_STATUS_BAD_PARAM);
     handle->stream = stream;
     return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t create_descriptor(cudnnBackendDescriptorType_t kind, cudnnBackendDescriptor_t *out)
 {
-    FAKE_CUDNN_CALL(CUDNN_STATUS_ALLOC_FAILED);
+    FAKE_CUDNN_CALL("cudnnBackendCreateDescriptor", CUDNN_STATUS_ALLOC_FAILED);
     *out = reinterpret_cast<cudnnBackendDescriptor_t>(new descriptor{ kind, false, {} });
     counts.cudnn_objects++;
     return CUDNN_STATUS_SUCCESS;
@@ -406,7 +406,7 @@ cudnnStatus_t destroy_descriptor(cudnnBackendDescriptor_t d)
 cudnnStatus_t set_attribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                             cudnnBackendAttributeType_t type, int64_t n, const void *values)
 {
-    FAKE_CUDNN_CALL(CUDNN_STATUS_BAD_PARAM);
+    FAKE_CUDNN_CALL("cudnnBackendSetAttribute", CUDNN_STATUS_BAD_PARAM);
     if (of(d)->final) return CUDNN_STATUS_BAD_PARAM;
     put(of(d), name, type, values, (size_t)n * value_bytes(type));
     return CUDNN_STATUS_SUCCESS;
@@ -414,7 +414,7 @@ cudnnStatus_t set_attribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeNam
 
 cudnnStatus_t finalize(cudnnBackendDescriptor_t d)
 {
-    FAKE_CUDNN_CALL(CUDNN_STATUS_NOT_SUPPORTED);
+    FAKE_CUDNN_CALL("cudnnBackendFinalize", CUDNN_STATUS_NOT_SUPPORTED);
     of(d)->final = true;
     return CUDNN_STATUS_SUCCESS;
 }
@@ -423,7 +423,7 @@ cudnnStatus_t finalize(cudnnBackendDescriptor_t d)
 cudnnStatus_t get_attribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t,
                             int64_t wanted, int64_t *n, void *values)
 {
-    FAKE_CUDNN_CALL(CUDNN_STATUS_INTERNAL_ERROR);
+    FAKE_CUDNN_CALL("cudnnBackendGetAttribute", CUDNN_STATUS_INTERNAL_ERROR);
     int64_t bytes = PLAN_BYTES;
     *n = 1;
     switch (name) {
@@ -443,7 +443,7 @@ cudnnStatus_t get_attribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeNam
 
 cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack)
 {
-    FAKE_CUDNN_CALL(CUDNN_STATUS_EXECUTION_FAILED);
+    FAKE_CUDNN_CALL("cudnnBackendExecute", CUDNN_STATUS_EXECUTION_FAILED);
     std::vector<int64_t> ids = all<int64_t>(of(pack), CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
     std::vector<void *> pointers = all<void *>(of(pack), CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
     void *workspace = one<void *>(of(pack), CUDNN_ATTR_VARIANT_PACK_WORKSPACE);

@@ -1,4 +1,5 @@
 /* memory.cpp: device and page-locked memory, copies, and who may touch what. */
+#include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 #include <algorithm>
 #include <cstdlib>
@@ -67,6 +68,48 @@ static void host_free(char *p, size_t bytes)
 {
     if (options.protect) munmap(p, rounded(bytes, HOST_PAGE) + HOST_PAGE);
     else free(p);
+}
+
+/* ---- memory that goes while work is queued ------------------------------------------------------------
+ * cudaFree() and cudaFreeHost() promise no wait.  What they get is garbage at once, and stays so, at its address,
+ * until the queues are empty: work that used it then reads garbage, or is found to have written. */
+
+enum { GARBAGE = 0xff }; /* NaN in every float type */
+
+struct retired_block {
+    char *p;
+    size_t bytes;
+    bool closed; /* nobody can touch it: device memory under `protect` */
+};
+static std::vector<retired_block> retired_blocks;
+
+static void let_go(const retired_block &b)
+{
+    ASAN_UNPOISON_MEMORY_REGION(b.p, b.bytes);
+    if (b.closed) {
+        host_free(b.p, b.bytes);
+        return;
+    }
+    for (size_t i = 0; i < b.bytes; i++)
+        if ((unsigned char)b.p[i] != GARBAGE) die("queued work wrote to freed memory, %zu bytes", b.bytes);
+    free(b.p);
+}
+
+/* is_mapped: host_alloc() gave it. */
+static void retire(char *p, size_t bytes, bool is_mapped)
+{
+    bool closed = is_mapped && options.protect;
+    if (closed) mprotect(p, rounded(bytes, HOST_PAGE), PROT_NONE);
+    else memset(p, GARBAGE, bytes);
+    ASAN_POISON_MEMORY_REGION(p, bytes);
+    retired_blocks.push_back({ p, bytes, closed });
+    if (all_empty()) work_is_done();
+}
+
+void work_is_done()
+{
+    for (const retired_block &b : retired_blocks) let_go(b);
+    retired_blocks.clear();
 }
 
 bool take_capacity(size_t bytes)
@@ -142,7 +185,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     if (!take_capacity(rounded(bytes, ALIGNMENT))) return result(cudaErrorMemoryAllocation);
     char *block = host_alloc(bytes);
     if (!block) die("no host memory for %zu bytes of the device", bytes);
-    memset(block, 0xff, bytes); /* NaN in every float type */
+    memset(block, GARBAGE, bytes);
     if (options.protect && n_accesses == 0) mprotect(block, rounded(bytes, HOST_PAGE), PROT_NONE);
     device_blocks[block] = { bytes, false };
     counts.blocks++;
@@ -150,16 +193,14 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     return cudaSuccess;
 }
 
-/* As on a device: waits for all work. */
 cudaError_t cudaFree(void *p)
 {
     guard lock = enter();
     if (!p) return cudaSuccess;
-    drain(lock);
     auto it = device_blocks.find((char *)p);
     if (it == device_blocks.end() || it->second.is_page) die("cudaFree of %p, which cudaMalloc did not give", p);
     give_capacity(rounded(it->second.bytes, ALIGNMENT));
-    host_free(it->first, it->second.bytes);
+    retire(it->first, it->second.bytes, true);
     device_blocks.erase(it);
     counts.blocks--;
     write_report();
@@ -170,19 +211,20 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 {
     FAKE_CALL(cudaErrorMemoryAllocation);
     if (posix_memalign(p, HOST_PAGE, bytes ? bytes : 1) != 0) return result(cudaErrorMemoryAllocation);
-    memset(*p, 0xff, bytes);
+    memset(*p, GARBAGE, bytes);
     pinned_blocks[(char *)*p] = bytes;
     counts.pinned++;
     return cudaSuccess;
 }
 
-/* Waits for nothing here: CUDA does not promise it. */
 cudaError_t cudaFreeHost(void *p)
 {
     guard lock = enter();
     if (!p) return cudaSuccess;
-    if (pinned_blocks.erase((char *)p) == 0) die("cudaFreeHost of %p, which cudaHostAlloc did not give", p);
-    free(p);
+    auto it = pinned_blocks.find((char *)p);
+    if (it == pinned_blocks.end()) die("cudaFreeHost of %p, which cudaHostAlloc did not give", p);
+    retire(it->first, it->second, false);
+    pinned_blocks.erase(it);
     counts.pinned--;
     write_report();
     return cudaSuccess;
@@ -204,11 +246,18 @@ static void check_side(const char *what, const void *p, size_t bytes, bool devic
     if (!device && touches_device(p, bytes)) die("%s [%p, +%zu) is device memory; the copy says host", what, p, bytes);
 }
 
+struct copy_sides {
+    bool to_device, from_device;
+    bool to_pinned, from_pinned; /* it was when the copy was queued */
+};
+
 /* Memory that goes away before the stream gets to it is found then. */
-static void move(void *to, const void *from, size_t bytes, bool to_device, bool from_device)
+static void move(void *to, const void *from, size_t bytes, copy_sides sides)
 {
-    check_side("target of a copy", to, bytes, to_device);
-    check_side("source of a copy", from, bytes, from_device);
+    check_side("target of a copy", to, bytes, sides.to_device);
+    check_side("source of a copy", from, bytes, sides.from_device);
+    if (sides.to_pinned && !is_pinned(to, bytes)) die("a copy's target was freed before the stream came to it");
+    if (sides.from_pinned && !is_pinned(from, bytes)) die("a copy's source was freed before the stream came to it");
     memmove(to, from, bytes);
 }
 
@@ -222,11 +271,13 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     }
     check_side("target of a copy", to, bytes, to_device);
     check_side("source of a copy", from, bytes, from_device);
-    if (!from_device && !is_pinned(from, bytes)) { /* pageable: read before the call returns */
+    copy_sides sides = { to_device, from_device, !to_device && is_pinned(to, bytes),
+                         !from_device && is_pinned(from, bytes) };
+    if (!from_device && !sides.from_pinned) { /* pageable: read before the call returns */
         auto staged = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
-        push(stream, [=] { move(to, staged->data(), bytes, true, false); });
+        push(stream, [=] { move(to, staged->data(), bytes, sides); });
     } else {
-        push(stream, [=] { move(to, from, bytes, to_device, from_device); });
+        push(stream, [=] { move(to, from, bytes, sides); });
     }
     return cudaSuccess;
 }

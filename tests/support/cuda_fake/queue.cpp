@@ -32,6 +32,7 @@ static void finish_first(cudaStream_t s)
     forget(first.wait);
     forget(first.record);
     counts.done++;
+    if (all_empty()) work_is_done();
 }
 
 static void go_on();
@@ -86,7 +87,7 @@ void run_until(guard &lock, const std::function<bool()> &done)
     }
 }
 
-static bool all_empty()
+bool all_empty()
 {
     for (cudaStream_t s : streams)
         if (!s->queue.empty()) return false;
@@ -146,12 +147,15 @@ void push(cudaStream_t stream, std::function<void()> run)
 
 /* ---- kernels ---------------------------------------------------------------------------------------- */
 
-/* A launch that is to fail does so as kernels do: nothing is said here, every later call reports it. */
+/* A launch that is to fail does so as kernels do: nothing is said here, every later call reports it.  What is said of
+ * a launch on a device is the thread's last error: one that an earlier call left would be taken for it. */
 static void launch(cudaStream_t stream, std::function<void()> work)
 {
     guard lock = enter();
+    cudaError_t left = peek_last_error();
+    if (crash == cudaSuccess && left != cudaSuccess) die("a launch finds the error %d of an earlier call", (int)left);
     counts.launches++;
-    if (must_fail()) crash = cudaErrorLaunchFailure;
+    if (must_fail("launch")) crash = cudaErrorLaunchFailure;
     else push(stream, std::move(work));
 }
 
@@ -202,7 +206,7 @@ static cudaError_t waited(bool fails) { return result(crash == cudaSuccess && fa
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     guard lock = enter();
-    bool fails = must_fail();
+    bool fails = must_fail(__func__);
     cudaStream_t s = stream ? stream : legacy_stream();
     if (s->capturing) return refuse_in_capture(s);
     run_until(lock, [&] { return s->queue.empty(); });
@@ -212,7 +216,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 cudaError_t cudaDeviceSynchronize(void)
 {
     guard lock = enter();
-    bool fails = must_fail();
+    bool fails = must_fail(__func__);
     if (is_capturing()) return refuse_in_capture(nullptr);
     drain(lock);
     return waited(fails);
@@ -273,7 +277,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     guard lock = enter();
-    bool fails = must_fail();
+    bool fails = must_fail(__func__);
     unsigned long wanted = event->recorded;
     run_until(lock, [&] { return event->done >= wanted; });
     return waited(fails);
@@ -302,7 +306,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
     guard lock = enter();
-    bool fails = must_fail(), was = stream->capturing, broken = stream->invalidated;
+    bool fails = must_fail(__func__), was = stream->capturing, broken = stream->invalidated;
     stream->capturing = false;
     *graph = nullptr;
     if (crash != cudaSuccess) return result(crash);

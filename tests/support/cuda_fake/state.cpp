@@ -31,10 +31,11 @@ void write_report()
     fprintf(file, "{\"alive\": %ld, \"blocks\": %ld, \"pinned\": %ld, \"streams\": %ld, \"events\": %ld, \"graphs\": %ld, "
             "\"pages\": %ld, \"reservations\": %ld, \"blas_objects\": %ld, \"cudnn_objects\": %ld, \"used_bytes\": %zu, "
             "\"peak_bytes\": %zu, \"calls\": %ld, \"launches\": %ld, \"products\": %ld, \"graph_launches\": %ld, "
-            "\"cudnn_executions\": %ld, \"failed\": %s}\n", fake_alive(&counts), counts.blocks, counts.pinned,
+            "\"cudnn_executions\": %ld, \"failed\": %s, \"failed_call\": \"%s\"}\n", fake_alive(&counts), counts.blocks, counts.pinned,
             counts.streams, counts.events, counts.graphs, counts.pages, counts.reservations, counts.blas_objects,
             counts.cudnn_objects, counts.used_bytes, counts.peak_bytes, counts.calls, counts.launches,
-            counts.products, counts.graph_launches, counts.cudnn_executions, counts.failed ? "true" : "false");
+            counts.products, counts.graph_launches, counts.cudnn_executions, counts.failed ? "true" : "false",
+            counts.failed ? counts.failed_call : "");
     fclose(file);
 }
 
@@ -69,12 +70,15 @@ unsigned random_below(unsigned n)
     return (random_state >> 8) % n;
 }
 
-bool must_fail()
+bool must_fail(const char *call)
 {
     counts.calls++;
     bool fails = counts.calls == options.fail_nth;
     if (options.fail_rate > 0 && random_below(1u << 20) < options.fail_rate * (1u << 20)) fails = true;
-    if (fails) counts.failed = true;
+    if (fails) {
+        counts.failed = true;
+        counts.failed_call = call;
+    }
     return fails;
 }
 
@@ -120,6 +124,7 @@ void fake_set_options(const fake_options *wanted)
     fake::random_state = wanted->seed;
     fake::counts.calls = 0;
     fake::counts.failed = false;
+    fake::counts.failed_call = nullptr;
     fake::crash = cudaSuccess;
 }
 

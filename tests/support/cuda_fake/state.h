@@ -28,8 +28,8 @@ guard enter(); /* reads the environment the first time */
 
 void write_report(); /* FAKE_CUDA_REPORT, where it is set */
 
-/* Counts a call that can fail; true: it is to fail. */
-bool must_fail();
+/* Counts a call that can fail, by its name (a literal); true: it is to fail. */
+bool must_fail(const char *call);
 unsigned random_below(unsigned n);
 [[noreturn]] void die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 cudaError_t result(cudaError_t error); /* remembers it for cudaGetLastError() */
@@ -40,7 +40,7 @@ cudaError_t peek_last_error();
 #define FAKE_CALL(error)                                                     \
     fake::guard lock = fake::enter();                                        \
     if (fake::crash != cudaSuccess) return fake::result(fake::crash);        \
-    if (fake::must_fail()) return fake::result(error)
+    if (fake::must_fail(__func__)) return fake::result(error)
 
 /* A kernel that was told to fail: from then on every call says so, as on a real device. */
 extern cudaError_t crash;
@@ -61,6 +61,7 @@ void push(cudaStream_t stream, std::function<void()> run);
 /* Runs work of any stream until `done`; dies where nothing can go on. */
 void run_until(guard &lock, const std::function<bool()> &done);
 void drain(guard &lock);
+bool all_empty(); /* no stream has work */
 void run_one(); /* in deferred mode: what a query gives time for */
 bool is_capturing();
 
@@ -69,6 +70,7 @@ bool is_capturing();
 bool is_device(const void *p, size_t bytes);  /* all of it is accessible device memory */
 bool touches_device(const void *p, size_t bytes);
 bool is_pinned(const void *p, size_t bytes);
+void work_is_done(); /* all streams are empty: memory that was freed too early goes now */
 /* Device memory that vmm.cpp maps, page by page. */
 void add_page(char *p, size_t bytes);
 void remove_page(char *p, size_t bytes);

@@ -28,21 +28,21 @@ static std::map<char *, mapping> mappings;
 static std::map<char *, size_t> reservations;
 
 /* A call of the driver. */
-#define FAKE_DRIVER_CALL(error)                                            \
+#define FAKE_DRIVER_CALL(name, error)                                      \
     guard lock = enter();                                                  \
     if (crash != cudaSuccess) return CUDA_ERROR_LAUNCH_FAILED;             \
-    if (must_fail()) return error
+    if (must_fail(name)) return error
 
 static CUresult granularity(size_t *bytes, const CUmemAllocationProp *, CUmemAllocationGranularity_flags)
 {
-    FAKE_DRIVER_CALL(CUDA_ERROR_UNKNOWN);
+    FAKE_DRIVER_CALL("cuMemGetAllocationGranularity", CUDA_ERROR_UNKNOWN);
     *bytes = PAGE;
     return CUDA_SUCCESS;
 }
 
 static CUresult reserve(CUdeviceptr *p, size_t bytes, size_t, CUdeviceptr, unsigned long long)
 {
-    FAKE_DRIVER_CALL(CUDA_ERROR_OUT_OF_MEMORY);
+    FAKE_DRIVER_CALL("cuMemAddressReserve", CUDA_ERROR_OUT_OF_MEMORY);
     if (bytes == 0 || bytes % PAGE) return CUDA_ERROR_INVALID_VALUE;
     char *range = (char *)mmap(nullptr, bytes + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (range == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -80,7 +80,7 @@ static void fill_with_nan(int file, size_t bytes)
 static CUresult create(CUmemGenericAllocationHandle *out, size_t bytes, const CUmemAllocationProp *,
                        unsigned long long)
 {
-    FAKE_DRIVER_CALL(CUDA_ERROR_OUT_OF_MEMORY);
+    FAKE_DRIVER_CALL("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY);
     static CUmemGenericAllocationHandle last;
     if (bytes == 0 || bytes % PAGE) return CUDA_ERROR_INVALID_VALUE;
     if (!take_capacity(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -118,7 +118,7 @@ static bool is_reserved(char *p, size_t bytes)
 static CUresult map(CUdeviceptr p, size_t bytes, size_t offset, CUmemGenericAllocationHandle which,
                     unsigned long long)
 {
-    FAKE_DRIVER_CALL(CUDA_ERROR_OUT_OF_MEMORY);
+    FAKE_DRIVER_CALL("cuMemMap", CUDA_ERROR_OUT_OF_MEMORY);
     auto it = handles.find(which);
     if (it == handles.end() || it->second.bytes != bytes || offset != 0) return CUDA_ERROR_INVALID_VALUE;
     if (!is_reserved((char *)p, bytes) || mappings.count((char *)p) || it->second.mapped) return CUDA_ERROR_INVALID_VALUE;
@@ -143,7 +143,7 @@ static CUresult unmap(CUdeviceptr p, size_t bytes)
 
 static CUresult set_access(CUdeviceptr p, size_t bytes, const CUmemAccessDesc *, size_t)
 {
-    FAKE_DRIVER_CALL(CUDA_ERROR_UNKNOWN);
+    FAKE_DRIVER_CALL("cuMemSetAccess", CUDA_ERROR_UNKNOWN);
     char *begin = (char *)p;
     for (char *at = begin; at < begin + bytes;) {
         auto it = mappings.find(at);
