@@ -22,9 +22,10 @@ enum { FEW_BLOCKS = 24 };
 
 /* What reserved bytes are above the model's, allocated ones, is mostly the same for all plans of a config (one large
  * workspace makes a segment of 20 MiB): so many dry runs tell it.  A plan that takes so much longer than another one
- * for no fewer bytes goes without: the program has such plans where the grid is at its end. */
+ * for less than a hundredth of its bytes goes without: the program has such plans where the grid is at its end. */
 enum { EXCESS_KNOWN = 3 };
 #define MUCH_LONGER 1.5
+#define AS_LARGE 1.01
 
 typedef struct planner {
     const ebb_config *config;
@@ -224,7 +225,8 @@ static bool takes_much_longer(const planner *p, const ebb__candidate *c)
 {
     for (size_t i = 0; i < p->candidates.n; i++) {
         const ebb__candidate *other = &p->candidates.list[i];
-        if (other->bytes <= c->bytes && (p->none_ns + other->ns) * MUCH_LONGER < p->none_ns + c->ns) return true;
+        bool as_small = (double)other->bytes <= (double)c->bytes * AS_LARGE;
+        if (as_small && (p->none_ns + other->ns) * MUCH_LONGER < p->none_ns + c->ns) return true;
     }
     return false;
 }
@@ -276,10 +278,10 @@ static ebb_status refine(planner *p, size_t budget)
     return EBB_OK;
 }
 
-/* The smallest of all levels, and the fastest that is as small. */
+/* The smallest of all levels, and the fastest that is as small.  The last ones are the smallest of theirs. */
 static ebb_status try_smallest(planner *p)
 {
-    EBB_TRY(try_wanted(p, 0, p->candidates.n, may_be_smallest, 0));
+    for (size_t i = p->candidates.n; i-- > 0;) EBB_TRY(try_wanted(p, i, i + 1, may_be_smallest, 0));
     const ebb_plan *least = smallest(p);
     return least ? refine(p, peak_of(p, least)) : EBB_OK;
 }
