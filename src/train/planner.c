@@ -21,9 +21,9 @@ enum { HALVINGS = 5 };
 enum { FEW_BLOCKS = 24 };
 
 /* What reserved bytes are above the model's, allocated ones, is mostly the same for all plans of a config (one large
- * workspace makes a segment of 20 MiB): so many dry runs tell it.  A plan that takes so much longer than another one
+ * workspace makes a segment of 20 MiB), but for a small segment more or less: so many dry runs tell it.  A plan that takes so much longer than another one
  * for less than a hundredth of its bytes goes without: the program has such plans where the grid is at its end. */
-enum { EXCESS_KNOWN = 3 };
+enum { EXCESS_KNOWN = 3, SMALL_SEGMENT = 2 << 20 };
 #define MUCH_LONGER 1.5
 #define AS_LARGE 1.01
 
@@ -176,7 +176,7 @@ static size_t least_bytes(const planner *p, const ebb__candidate *c)
 
 static void note_excess(planner *p, const ebb__candidate *c, const ebb_plan *tried)
 {
-    size_t peak = peak_of(p, tried), excess = peak > c->bytes ? peak - c->bytes : 0;
+    size_t peak = peak_of(p, tried), modelled = c->bytes + SMALL_SEGMENT, excess = peak > modelled ? peak - modelled : 0;
     if (p->n_excesses++ == 0 || excess < p->least_excess) p->least_excess = excess;
 }
 
