@@ -189,11 +189,11 @@ static ebb_status open_slot(node_run *r, int k, ebb_arg *arg)
     ebb_node *node = r->node;
     char what[160];
     ebb__slot *slot = &node->slots[k];
-    if (!slot->storage || slot->version != slot->storage->version)
+    what[0] = '\0';
+    if (ebb__slot_is_stale(slot))
         snprintf(what, sizeof what, "backward: %s #%llu%s%s: saved tensor %s", node->record->op->name,
                  (unsigned long long)node->seq, node->record->scope ? " in " : "",
                  node->record->scope ? node->record->scope : "", ebb__slot_name(node, k));
-    else what[0] = 0;
     ebb_status st = ebb__slot_open(slot, what);
     if (st == EBB_OK) arg->data = ebb__slot_data(slot, arg->dtype);
     return st;

@@ -45,7 +45,9 @@ typedef struct ebb__slot {
 /* Saves `t` (bytes held, or a promise where a saver can make them again).  Never fails. */
 void ebb__slot_save(ebb__slot *slot, ebb_tensor *t);
 void ebb__slot_keep(ebb__slot *slot, ebb_storage *storage, int64_t offset);
-/* Makes the bytes be there: refills where promised.  `what` ("linear #7, slot in0") names it in errors.
+/* Whether opening fails for what the slot is: released, or its bytes were changed. */
+bool ebb__slot_is_stale(const ebb__slot *slot);
+/* Makes the bytes be there: refills where promised.  `what` ("linear #7, slot in0") names it where it is stale.
  * Errors: ESTATE (released; changed in place), and what a recompute gives. */
 EBB_NODISCARD ebb_status ebb__slot_open(ebb__slot *slot, const char *what);
 void *ebb__slot_data(const ebb__slot *slot, ebb_dtype dtype);

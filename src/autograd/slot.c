@@ -54,6 +54,16 @@ void ebb__slot_release(ebb__slot *slot, uint64_t backward)
     if (slot->promise.segment) ebb__promise_drop(slot);
 }
 
+static bool holds_bytes(const ebb__slot *slot)
+{
+    return slot->state == EBB_SLOT_KEPT || slot->state == EBB_SLOT_REFILLED || slot->state == EBB_SLOT_UNPACKED;
+}
+
+bool ebb__slot_is_stale(const ebb__slot *slot)
+{
+    return slot->state == EBB_SLOT_RELEASED || (holds_bytes(slot) && slot->version != slot->storage->version);
+}
+
 ebb_status ebb__slot_open(ebb__slot *slot, const char *what)
 {
     if (slot->state == EBB_SLOT_PROMISED) return ebb__promise_fill(slot);

@@ -103,8 +103,10 @@ static ebb_status open_externals(replay *r)
     for (size_t k = 0; k < s->n_externals; k++) {
         if (!r->values[k].needed) continue;
         ebb__slot *slot = &s->externals[k]->slot;
-        snprintf(what, sizeof what, "recompute of %s '%s' (number %llu): its input %zu", s->recipe ? "op" : "segment", s->name,
-                 (unsigned long long)s->number, k);
+        what[0] = '\0';
+        if (ebb__slot_is_stale(slot))
+            snprintf(what, sizeof what, "recompute of %s '%s' (number %llu): its input %zu", s->recipe ? "op" : "segment",
+                     s->name, (unsigned long long)s->number, k);
         ebb_status st = ebb__slot_open(slot, what);
         if (st != EBB_OK) return st;
         r->values[k].storage = slot->storage;

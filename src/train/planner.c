@@ -20,6 +20,13 @@ enum { HALVINGS = 5 };
 #define STEP_MARGIN 0.002
 enum { FEW_BLOCKS = 24 };
 
+/* What reserved bytes are above the model's, allocated ones, is mostly the same for all plans of a config (one large
+ * workspace makes a segment of 20 MiB), but for a small segment more or less: so many dry runs tell it.  A plan that takes so much longer than another one
+ * for less than a hundredth of its bytes goes without: the program has such plans where the grid is at its end. */
+enum { EXCESS_KNOWN = 3, SMALL_SEGMENT = 2 << 20 };
+#define MUCH_LONGER 1.5
+#define AS_LARGE 1.01
+
 typedef struct planner {
     const ebb_config *config;
     ebb_train_options options;
@@ -33,6 +40,7 @@ typedef struct planner {
     double none_ns; /* a step that keeps everything */
     ebb_plan **tried; /* [0] keeps everything */
     size_t n_tried, cap_tried;
+    size_t least_excess, n_excesses; /* of tried candidates' peaks over the model's */
 } planner;
 
 /* ---- confirming ----------------------------------------------------------------------------- */
@@ -161,7 +169,16 @@ static const ebb_plan *smallest(const planner *p)
     return best;
 }
 
-static size_t least_bytes(const ebb__candidate *c) { return (size_t)((double)c->bytes * (1 - BYTES_MARGIN)); }
+static size_t least_bytes(const planner *p, const ebb__candidate *c)
+{
+    return (size_t)((double)c->bytes * (1 - BYTES_MARGIN)) + (p->n_excesses < EXCESS_KNOWN ? 0 : p->least_excess);
+}
+
+static void note_excess(planner *p, const ebb__candidate *c, const ebb_plan *tried)
+{
+    size_t peak = peak_of(p, tried), modelled = c->bytes + SMALL_SEGMENT, excess = peak > modelled ? peak - modelled : 0;
+    if (p->n_excesses++ == 0 || excess < p->least_excess) p->least_excess = excess;
+}
 
 /* As an overhead is. */
 static double least_overhead(const planner *p, const ebb__candidate *c)
@@ -174,7 +191,9 @@ static ebb_status try_copy(planner *p, const ebb__candidate *c, const ebb_plan *
 {
     ebb_plan *plan = NULL;
     EBB_TRY(ebb__plan_copy(&plan, c->plan));
-    return try_plan(p, plan, out);
+    EBB_TRY(try_plan(p, plan, out));
+    note_excess(p, c, *out);
+    return EBB_OK;
 }
 
 /* Whether a candidate is worth its dry run, for what is looked for. */
@@ -182,7 +201,7 @@ typedef bool wanted(const planner *p, const ebb__candidate *c, size_t budget);
 
 static bool may_be_fastest(const planner *p, const ebb__candidate *c, size_t budget)
 {
-    if (least_bytes(c) > budget || least_bytes(c) > p->limit) return false;
+    if (least_bytes(p, c) > budget || least_bytes(p, c) > p->limit) return false;
     const ebb_plan *best = fastest_within(p, budget);
     return !best || least_overhead(p, c) < best->info.overhead;
 }
@@ -191,24 +210,39 @@ static bool may_be_smallest(const planner *p, const ebb__candidate *c, size_t un
 {
     (void)unused;
     const ebb_plan *least = smallest(p);
-    return !least || least_bytes(c) < peak_of(p, least);
+    return !least || least_bytes(p, c) < peak_of(p, least);
 }
 
 /* No plan that is known beats it in both. */
 static bool may_be_on_frontier(const planner *p, const ebb__candidate *c, size_t unused)
 {
     (void)unused;
-    const ebb_plan *best = fastest_within(p, least_bytes(c));
+    const ebb_plan *best = fastest_within(p, least_bytes(p, c));
     return !best || least_overhead(p, c) < best->info.overhead;
 }
 
+static bool takes_much_longer(const planner *p, const ebb__candidate *c)
+{
+    for (size_t i = 0; i < p->candidates.n; i++) {
+        const ebb__candidate *other = &p->candidates.list[i];
+        bool as_small = (double)other->bytes <= (double)c->bytes * AS_LARGE;
+        if (as_small && (p->none_ns + other->ns) * MUCH_LONGER < p->none_ns + c->ns) return true;
+    }
+    return false;
+}
+
 static bool has_few_blocks(const planner *p) { return p->config->model.blocks <= FEW_BLOCKS; }
+
+static bool is_worth_it(const planner *p, const ebb__candidate *c, wanted *want, size_t budget)
+{
+    return !takes_much_longer(p, c) && want(p, c, budget);
+}
 
 static ebb_status try_wanted(planner *p, size_t from, size_t to, wanted *want, size_t budget)
 {
     const ebb_plan *unused = NULL;
     for (size_t i = from; i < to; i++)
-        if (has_few_blocks(p) || want(p, &p->candidates.list[i], budget))
+        if (has_few_blocks(p) || is_worth_it(p, &p->candidates.list[i], want, budget))
             EBB_TRY(try_copy(p, &p->candidates.list[i], &unused));
     return EBB_OK;
 }
@@ -244,10 +278,10 @@ static ebb_status refine(planner *p, size_t budget)
     return EBB_OK;
 }
 
-/* The smallest of all levels, and the fastest that is as small. */
+/* The smallest of all levels, and the fastest that is as small.  The last ones are the smallest of theirs. */
 static ebb_status try_smallest(planner *p)
 {
-    EBB_TRY(try_wanted(p, 0, p->candidates.n, may_be_smallest, 0));
+    for (size_t i = p->candidates.n; i-- > 0;) EBB_TRY(try_wanted(p, i, i + 1, may_be_smallest, 0));
     const ebb_plan *least = smallest(p);
     return least ? refine(p, peak_of(p, least)) : EBB_OK;
 }
@@ -336,10 +370,8 @@ static ebb_status walk_frontier(planner *p)
     EBB_TRY(planner_profile(p));
     ebb__candidates *c = &p->candidates;
     size_t uniform = c->n;
-    for (bool more = true; more;) {
-        EBB_TRY(ebb__candidates_next(c, &more));
-        if (more) EBB_TRY(try_wanted(p, c->level, c->n, may_be_on_frontier, 0));
-    }
+    for (bool more = true; more;) EBB_TRY(ebb__candidates_next(c, &more));
+    EBB_TRY(try_wanted(p, uniform, c->n, may_be_on_frontier, 0));
     EBB_TRY(try_wanted(p, 0, uniform, may_be_on_frontier, 0));
     return try_smallest(p);
 }
