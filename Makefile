@@ -1,6 +1,6 @@
 # Shortcuts; the build itself is CMake's (CMakePresets.json).
 .PHONY: help build demo test bench clean format
-PRESETS ?= release debug
+PRESETS ?= release debug tsan
 
 help:
 	@echo 'make demo    install what is missing, build, train two models, compare their memory'

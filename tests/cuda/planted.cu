@@ -43,6 +43,25 @@ KERNEL(tile_reuse)
     if (threadIdx.x == THREADS - 1) out[blockIdx.x] = sum;
 }
 
+/* As ebb__block_sum(), but for its last barrier: a second sum writes words that others still read for the first. */
+template <bool WRONG> EBB_DEVICE float block_sum(float v)
+{
+    __shared__ float of_warp[THREADS / 32];
+    v = ebb__warp_sum(v);
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = sum_in_order(of_warp, THREADS / 32);
+    if (!WRONG) __syncthreads();
+    return v;
+}
+
+KERNEL(sum_after_sum)
+{
+    float sum = block_sum<WRONG>(in[blockIdx.x * THREADS + threadIdx.x]);
+    sum = block_sum<WRONG>(sum / THREADS); /* wrong, where one thread's was */
+    if (threadIdx.x == 0) out[blockIdx.x] = sum;
+}
+
 KERNEL(out_of_bounds)
 {
     __shared__ float values[THREADS];
@@ -157,7 +176,7 @@ static const struct planted {
     kernel *right, *wrong;
 } kernels[] = {
 #define ROW(name) { #name, name<false>, name<true> }
-    ROW(missing_barrier), ROW(tile_reuse), ROW(out_of_bounds), ROW(shared_out_of_bounds),
+    ROW(missing_barrier), ROW(tile_reuse), ROW(sum_after_sum), ROW(out_of_bounds), ROW(shared_out_of_bounds),
     ROW(dynamic_out_of_bounds), ROW(uninitialised_shared), ROW(unwritten_output), ROW(divergent_barrier),
     ROW(early_return), ROW(barrier_in_a_warp), ROW(between_blocks), ROW(misaligned_vector), ROW(last_block),
 };

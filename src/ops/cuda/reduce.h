@@ -188,23 +188,25 @@ static ebb_status ebb__cuda_reduce_launch_columns(ebb__cuda *cuda, const ebb__cu
     return EBB_OK;
 }
 
-/* V neighbours at once along rows only for one input (sum, mean, bias gradients): others are rare there. */
+/* V neighbours at once along rows only for one input (sum, mean, bias gradients): others are rare there.  One at a
+ * time, WIDE or not is the same kernel: only WIDE is compiled. */
 template <class F, class T>
 static ebb_status ebb__cuda_reduce_launch(ebb__cuda *cuda, const ebb__cuda_reduce_task &task,
                                           const ebb__cuda_reduce_plan &plan, ebb__real<T> scale)
 {
     constexpr int V = ebb__cuda_width<T>, ROW_V = F::inputs == 1 ? V : 1, BLOCK = EBB__CUDA_THREADS;
+    constexpr bool ANY = ROW_V == 1; /* WIDE, for terms that lie anywhere */
     const int64_t splits = plan.splits;
     if (plan.rows && plan.terms <= 8)
-        return ebb__cuda_reduce_launch_rows<F, T, 1, 1, false>(cuda, task, splits, scale);
+        return ebb__cuda_reduce_launch_rows<F, T, 1, 1, true>(cuda, task, splits, scale);
     if (ebb__cuda_reduce_is_wide(&task, plan.rows, plan.rows ? ROW_V : V, sizeof(T))) {
         if (!plan.rows) return ebb__cuda_reduce_launch_columns<F, T, V>(cuda, task, splits, scale);
         if (plan.terms <= 1024) return ebb__cuda_reduce_launch_rows<F, T, 32, ROW_V, true>(cuda, task, splits, scale);
         return ebb__cuda_reduce_launch_rows<F, T, BLOCK, ROW_V, true>(cuda, task, splits, scale);
     }
     if (!plan.rows) return ebb__cuda_reduce_launch_columns<F, T, 1>(cuda, task, splits, scale);
-    if (plan.terms <= 1024) return ebb__cuda_reduce_launch_rows<F, T, 32, ROW_V, false>(cuda, task, splits, scale);
-    return ebb__cuda_reduce_launch_rows<F, T, BLOCK, ROW_V, false>(cuda, task, splits, scale);
+    if (plan.terms <= 1024) return ebb__cuda_reduce_launch_rows<F, T, 32, ROW_V, ANY>(cuda, task, splits, scale);
+    return ebb__cuda_reduce_launch_rows<F, T, BLOCK, ROW_V, ANY>(cuda, task, splits, scale);
 }
 
 template <class F, class T>

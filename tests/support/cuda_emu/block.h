@@ -2,8 +2,6 @@
 #ifndef EBB_TESTS_EMU_BLOCK_H
 #define EBB_TESTS_EMU_BLOCK_H
 
-#include <functional>
-
 #include "cuda_emu.h"
 #include "emu_control.h"
 #undef threadIdx
@@ -13,12 +11,13 @@
 
 struct emu_grid {
     const char *kernel;
+    emu_span shared; /* what the kernel's file declares */
     dim3 grid, block;
     size_t shared_bytes;
-    const std::function<void()> *body;
+    void (*call)(const void *arguments);
+    const void *arguments;
     emu_order order;
     unsigned seed;
-    char begun, done; /* for emu_acquire and emu_release */
 };
 
 /* The stacks and shared memory that blocks run with, one after the other; used by one host thread at a time, and

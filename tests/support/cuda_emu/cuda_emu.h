@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <type_traits>
 
 #pragma GCC diagnostic push
@@ -36,11 +35,10 @@
 #define __host__
 #define __constant__ static
 #define __launch_bounds__(...)
-#define __forceinline__ inline __attribute__((always_inline))
+#define __forceinline__ inline /* not forced: kernels share what they call, and compile in half the time */
 #define __noinline__ __attribute__((noinline))
 /* Blocks of one worker run one after the other and share these bytes.  Without ThreadSanitizer there is one
- * worker; emu_shared.ld gathers the bytes, which are poisoned before each block and have AddressSanitizer's red
- * zones. */
+ * worker; the bytes of the launching file are poisoned before each block and have AddressSanitizer's red zones. */
 #ifdef __SANITIZE_THREAD__
 #define __shared__ static thread_local
 #else
@@ -50,25 +48,64 @@
 /* ---- the running thread ---------------------------------------------------------------------- */
 
 struct emu_thread {
-    uint3 thread, block;
-    dim3 block_dim, grid_dim;
+    uint3 at;
     unsigned lane, warp;
     unsigned number; /* within its block */
+};
+struct emu_block {
+    uint3 at, dim, grid_dim; /* dim.x is 0 where no block runs */
     void *dynamic_shared;
 };
-extern thread_local emu_thread *emu_running;
+/* Variables, not pointers: sanitizers need not check these, and kernels read them all the time.  Of C's kind: one of
+ * C++'s would be looked up through a function. */
+#define EMU_THREAD_LOCAL __thread __attribute__((tls_model("initial-exec")))
+extern EMU_THREAD_LOCAL emu_thread emu_me;
+extern EMU_THREAD_LOCAL emu_block emu_here;
 
-#define threadIdx (emu_running->thread)
-#define blockIdx (emu_running->block)
-#define blockDim (emu_running->block_dim)
-#define gridDim (emu_running->grid_dim)
+#define threadIdx (emu_me.at)
+#define blockIdx (emu_here.at)
+#define blockDim (emu_here.dim)
+#define gridDim (emu_here.grid_dim)
 static const int warpSize __attribute__((unused)) = 32;
 
-static inline void *emu_dynamic_shared() { return emu_running->dynamic_shared; }
+static inline void *emu_dynamic_shared() { return emu_here.dynamic_shared; }
 
+/* ---- launching -------------------------------------------------------------------------------- */
+
+/* The __shared__ variables of one file of kernels. */
+struct emu_span {
+    char *begin, *end;
+};
+/* A kernel and its arguments: `bytes` that are copied. */
+struct emu_body {
+    void (*call)(const void *arguments);
+    const void *arguments;
+    size_t bytes;
+};
 /* Runs the kernel, or hands it to emu_queue where that is set. */
-cudaError_t emu_launch(const char *kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                       std::function<void()> body);
+cudaError_t emu_launch_from(emu_span shared, const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
+                            cudaStream_t stream, emu_body body);
+
+#ifdef EMU_FILE /* the file's name: ebb_emulate() gives it, and has the linker lay these variables side by side */
+#ifdef __SANITIZE_THREAD__
+static const emu_span emu_shared_of_file = { nullptr, nullptr }; /* each worker has its own */
+#else
+#define EMU_NAME_(prefix, file) prefix##file
+#define EMU_NAME(prefix, file) EMU_NAME_(prefix, file)
+extern "C" char EMU_NAME(emu_shared_begin_, EMU_FILE)[], EMU_NAME(emu_shared_end_, EMU_FILE)[];
+static const emu_span emu_shared_of_file = { EMU_NAME(emu_shared_begin_, EMU_FILE), EMU_NAME(emu_shared_end_, EMU_FILE) };
+#endif
+
+/* body: a lambda that holds the arguments, as launches take them: bit by bit. */
+template <class Body>
+static inline cudaError_t emu_launch(const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
+                                     cudaStream_t stream, const Body &body)
+{
+    static_assert(std::is_trivially_copyable<Body>::value, "a kernel's arguments are copied to the device");
+    auto call = [](const void *arguments) { (*static_cast<const Body *>(arguments))(); };
+    return emu_launch_from(emu_shared_of_file, kernel, grid, block, shared_bytes, stream, { call, &body, sizeof body });
+}
+#endif
 
 /* ---- barriers, votes, shuffles ---------------------------------------------------------------- */
 
@@ -108,27 +145,27 @@ template <class T> static inline T emu_shuffle(unsigned mask, T value, int from,
 template <class T>
 static inline T __shfl_sync(unsigned mask, T value, int from, int width = 32, emu_place place = EMU_HERE)
 {
-    int group = (int)emu_running->lane & ~(width - 1);
+    int group = (int)emu_me.lane & ~(width - 1);
     return emu_shuffle(mask, value, group + (from & (width - 1)), EMU_SHUFFLE, place);
 }
 template <class T>
 static inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, emu_place place = EMU_HERE)
 {
-    int lane = (int)emu_running->lane, from = lane ^ bits;
+    int lane = (int)emu_me.lane, from = lane ^ bits;
     if ((from & ~(width - 1)) > (lane & ~(width - 1))) from = lane;
     return emu_shuffle(mask, value, from, EMU_SHUFFLE_XOR, place);
 }
 template <class T>
 static inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, emu_place place = EMU_HERE)
 {
-    int lane = (int)emu_running->lane, in_group = lane & (width - 1);
+    int lane = (int)emu_me.lane, in_group = lane & (width - 1);
     int from = in_group + (int)by < width ? lane + (int)by : lane;
     return emu_shuffle(mask, value, from, EMU_SHUFFLE_DOWN, place);
 }
 template <class T>
 static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, emu_place place = EMU_HERE)
 {
-    int lane = (int)emu_running->lane, in_group = lane & (width - 1);
+    int lane = (int)emu_me.lane, in_group = lane & (width - 1);
     int from = in_group >= (int)by ? lane - (int)by : lane;
     return emu_shuffle(mask, value, from, EMU_SHUFFLE_UP, place);
 }

@@ -1,4 +1,4 @@
-/* fiber.cpp: stacks and the switch.  Never instrumented by ThreadSanitizer (EMU_TSAN says that the kernels are). */
+/* fiber.cpp: stacks and the switch.  Never instrumented: EMU_ASAN and EMU_TSAN say that the kernels are. */
 #include "fiber.h"
 
 #include <cstddef>
@@ -14,7 +14,7 @@ extern "C" void __tsan_switch_to_fiber(void *fiber, unsigned flags);
 extern "C" void *__tsan_get_current_fiber(void);
 enum { TSAN_NO_ORDER = 1 };
 #endif
-#ifdef __SANITIZE_ADDRESS__
+#ifdef EMU_ASAN
 extern "C" void __sanitizer_start_switch_fiber(void **fake_stack, const void *bottom, size_t bytes);
 extern "C" void __sanitizer_finish_switch_fiber(void *fake_stack, const void **bottom, size_t *bytes);
 #endif
@@ -66,7 +66,7 @@ emu_fiber emu_fiber_of_host()
 static void resumed(emu_fiber *me, void *fake_stack)
 {
     (void)me, (void)fake_stack;
-#ifdef __SANITIZE_ADDRESS__
+#ifdef EMU_ASAN
     size_t bytes;
     __sanitizer_finish_switch_fiber(fake_stack, &me->resumed_by->stack, &bytes);
     me->resumed_by->bytes = bytes;
@@ -80,7 +80,7 @@ void emu_fiber_switch(emu_fiber *from, emu_fiber *to)
 #ifdef EMU_TSAN
     __tsan_switch_to_fiber(to->tsan, TSAN_NO_ORDER);
 #endif
-#ifdef __SANITIZE_ADDRESS__
+#ifdef EMU_ASAN
     __sanitizer_start_switch_fiber(&fake_stack, to->stack, to->bytes);
 #endif
     emu_switch_stacks(&from->stack_pointer, to->stack_pointer);

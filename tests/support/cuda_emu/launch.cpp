@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "block.h"
-#include "fiber.h"
 
 enum { MOST_THREADS = 1024, MOST_BLOCKS_YZ = 65535, MOST_SHARED_BYTES = 99 * 1024 };
 
@@ -56,14 +55,14 @@ static void run_share(emu_worker *worker, emu_grid *grid, const std::vector<long
     for (size_t i = first; i < blocks->size(); i += step) emu_run_block(worker, grid, (*blocks)[i]);
 }
 
-/* Only the thread that launches gives workers out: the host threads share nothing that would order them. */
+/* Only the thread that launches gives workers out: the host threads share nothing that would order them.  Starting
+ * and joining them orders the launch, as a stream does. */
 static void run_grid(emu_grid grid)
 {
     static std::vector<emu_worker *> workers;
     std::vector<long> blocks = block_order(&grid);
     size_t n = std::min((size_t)n_workers, blocks.size());
     while (workers.size() < n) workers.push_back(emu_worker_new());
-    emu_release(&grid.begun);
     if (n == 1) {
         run_share(workers[0], &grid, &blocks, 0, 1);
     } else {
@@ -71,12 +70,11 @@ static void run_grid(emu_grid grid)
         for (size_t k = 0; k < n; k++) threads.emplace_back(run_share, workers[k], &grid, &blocks, k, n);
         for (std::thread &thread : threads) thread.join();
     }
-    emu_acquire(&grid.done);
     n_threads_run += blocks.size() * grid.block.x * grid.block.y * grid.block.z;
 }
 
-cudaError_t emu_launch(const char *kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                       std::function<void()> body)
+cudaError_t emu_launch_from(emu_span shared, const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
+                            cudaStream_t stream, emu_body body)
 {
     size_t threads = (size_t)block.x * block.y * block.z;
     bool valid = threads >= 1 && threads <= MOST_THREADS && block.z <= 64 && grid.x >= 1 && grid.y >= 1 &&
@@ -85,8 +83,10 @@ cudaError_t emu_launch(const char *kernel, dim3 grid, dim3 block, size_t shared_
     if (!valid) return cudaErrorInvalidConfiguration;
     emu_order order = thread_order;
     unsigned seed = order_seed;
+    const char *first = static_cast<const char *>(body.arguments);
+    std::vector<char> arguments(first, first + body.bytes); /* as aligned as malloc()'s */
     std::function<void()> work = [=] {
-        run_grid({ kernel, grid, block, shared_bytes, &body, order, seed, 0, 0 });
+        run_grid({ kernel, shared, grid, block, shared_bytes, body.call, arguments.data(), order, seed });
     };
     if (emu_queue) emu_queue(stream, work);
     else work();
