@@ -180,7 +180,7 @@ def check_faults():
     check(done.returncode == 0, "the end was not reached")
 
 
-# Called in place of the library's: leaves a tensor behind at the end of every PERIOD-th step before step UNTIL.
+# Called in place of the library's: leaves a tensor behind at the end of every PERIOD-th step after FROM and before UNTIL.
 PLANTED = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -197,7 +197,8 @@ ebb_status ebb_leak_watch_new(ebb_leak_watch **out, ebb_context *ctx)
 }
 void ebb_leak_watch_step(ebb_leak_watch *watch)
 {
-    if (++steps % atoi(getenv("PERIOD")) == 0 && steps < atoi(getenv("UNTIL")))
+    const char *from = getenv("FROM");
+    if (++steps % atoi(getenv("PERIOD")) == 0 && steps < atoi(getenv("UNTIL")) && (!from || steps > atoi(from)))
         if (ebb_zeros(&kept[steps], of, EBB_F32, EBB_SHAPE(256, 1024)) != EBB_OK) abort();
     ((void (*)(ebb_leak_watch *))dlsym(RTLD_NEXT, "ebb_leak_watch_step"))(watch);
 }
@@ -261,6 +262,9 @@ def check_planted_leaks():
             check("\nleak: each step leaves " in done.stdout and "no leak" not in done.stdout, period, steps, done.stdout)
             check("(line unknown)" in done.stdout, "the line is guessed", done.stdout)
             check(("ebb: warning: step " in done.stderr) == (steps >= 32), period, steps, done.stderr)
+        for begins, steps in [(40, 58), (500, 518)]:
+            done = train(steps, "--leak-check", status=1, PERIOD="1", FROM=str(begins), **preload)
+            check("\nleak: each step leaves " in done.stdout, "from step", begins, done.stdout)
         told = json.loads(train(32, "--leak-check", "--json", status=1, PERIOD="4", **preload).stdout)["leak_check"]
         check(told["verdict"] == "leak" and told["grows"] and told["warned_at_step"] == 32, told)
         check(told["bytes"] == 4 << 20 and told["bytes_per_step"] == 256 << 10 and told["storages"] == 4, told)
