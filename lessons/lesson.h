@@ -94,6 +94,8 @@ static inline size_t reserved(const ebb_context *ctx) { return ebb_memory_reserv
 /* A weak reference to the bytes behind a tensor: it can be asked for when all names are gone. */
 static inline uint64_t bytes_of(const ebb_tensor *t) { return ebb_storage_id(ebb_tensor_storage(t)); }
 static inline bool is_alive(const ebb_context *ctx, uint64_t bytes) { return ebb_storage_find(ctx, bytes) != NULL; }
+/* What these n variables, which outlive the lesson's functions, still hold when it ends is dropped then. */
+void drop_at_end(ebb_tensor **variables, int n);
 /* Steps show what is alive in another context from here on; NULL: in the lesson's own. */
 void look_at(ebb_context *other);
 /* ebb_leak_watch_new(), _step() and _report_get(), with the watch in the lesson's care. */
