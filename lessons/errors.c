@@ -18,6 +18,7 @@ static ebb_status careful(ebb_context *ctx)
     return ebb_linear(&h, h, bad, NULL); /* shapes do not fit */
 }
 
+enum { MADE_AT = __LINE__ + 5 };
 static ebb_status careless(ebb_context *ctx, int step)
 {
     ebb_tensor *h = NULL;
@@ -45,7 +46,8 @@ LESSON(errors, "An error return keeps what plain variables hold")
         if (st != EBB_ESHAPE) return st == EBB_OK ? ebb_fail(EBB_ESTATE, "shapes fitted") : st;
     }
     LEAK(watch_report());
-    CHECK(watch_report()->grows, "A watch over the steps names the line that made what nobody drops.");
+    CHECK(watch_names(__FILE__, MADE_AT, "handle "), "A watch over the steps names the line that made what nobody "
+          "drops, %d; a handle holds it, the variable being gone.", MADE_AT);
     DO(for (int i = 0; i < STEPS; i++) ebb_drop(&forgotten[i]));
 
     NAME(kept);

@@ -232,6 +232,14 @@ const ebb_leak_report *watch_report(void)
     return &now.report;
 }
 
+bool watch_names(const char *file, int line, const char *holder)
+{
+    const ebb_leak_report *r = watch_report();
+    const ebb_leak_holder *h = &r->holders[0];
+    return r->grows && r->n_holders > 0 && strcmp(h->file, file) == 0 && h->line == line &&
+           strstr(h->why, holder) != NULL;
+}
+
 void drop_at_end(ebb_tensor **variables, int n)
 {
     now.dropped = variables;

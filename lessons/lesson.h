@@ -102,6 +102,8 @@ void look_at(ebb_context *other);
 ebb_status watch_begin(ebb_context *ctx);
 void step_ends(void);
 const ebb_leak_report *watch_report(void);
+/* The line that has most is this one, and who holds its newest is told so. */
+bool watch_names(const char *file, int line, const char *holder);
 /* A matrix that asks for its gradient, as torch.nn.Linear makes one. */
 ebb_status parameter(ebb_tensor **out, ebb_context *ctx, int64_t rows, int64_t columns);
 /* "4.00 MiB", "12.5 %"; texts are valid until the sixteenth next one. */
