@@ -29,7 +29,7 @@ typedef struct lesson {
 #define LESSON_PROGRAM(id)
 #else
 #define LESSON_PROGRAM(id) \
-    int main(void) { return lesson_program(&lesson_##id); }
+    int main(int argc, char *argv[]) { return lesson_program(&lesson_##id, argc, argv); }
 #endif
 
 /* Declares a name as EBB_LOCAL() does, one that is shown while it means a tensor. */
@@ -199,6 +199,7 @@ void lesson_terminal_item(const lesson_terminal *t, const char *name, const char
 /* stdout; stops where both ends are a terminal and `all` is false.  As wide as the terminal, at least 40
  * columns and at most 80, which is also the width elsewhere. */
 lesson_terminal lesson_terminal_here(bool all);
-int lesson_program(const lesson *l); /* main() of a lesson by itself */
+/* main() of a lesson by itself, with the statuses of `ebb lesson`. */
+int lesson_program(const lesson *l, int argc, char *argv[]);
 
 #endif

@@ -76,6 +76,7 @@ def check_text():
     text = ebb("--all").stdout
     wide = [line for line in text.splitlines() if len(line) > 80]
     check(not wide, "wider than 80 columns", wide[:3])
+    check(not re.search(r"\S +$", text, re.MULTILINE), "blanks at the end of a line")
     check("\033" not in text, "escapes where there is no terminal")
     check(f"{len(NAMES)} lessons, all true" in text, "the last line", text[-200:])
     check("names  x: f32[1024, 1024], 4.00 MiB, 1 reference" in text, "names alive")
@@ -110,6 +111,8 @@ def check_terminal():
     status, text = on_terminal(b"\n" * steps)
     check(status == 0 and text.count("Enter runs it") == steps, "Enter", status, text)
     check("Nothing is left alive" in text and "\033[1m" in text, "to the end, in colour", text)
+    status, text = on_terminal(b"\n\x04")
+    check(status == 0 and text.count("\033[1A") == 1 and text.count("\r\033[2K") == 1, "Ctrl-D", status, text)
     status, text = on_terminal(b"\nq\n")
     check(status == 0 and text.count("Enter runs it") == 2, "q", status, text)
     check("Nothing is left alive" not in text, "q goes on", text)
@@ -135,6 +138,11 @@ def check_alone():
     with tempfile.TemporaryDirectory() as tmp:
         done = compile_and_run(Path(tmp), "names", source)
         check(done.returncode == 0 and "Nothing is left alive" in done.stdout, "names by itself", done.stdout)
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([Path(tmp) / "names"], stdout=full, stderr=subprocess.PIPE, text=True)
+        check(done.returncode == 1 and "cannot be written" in done.stderr, "a full disk", done.stderr)
+        done = subprocess.run([Path(tmp) / "names", "x"], capture_output=True, text=True)
+        check(done.returncode == 2 and "takes no arguments" in done.stderr, "arguments", done.stderr)
         done = compile_and_run(Path(tmp), "wrong", source.replace("== 2 * MiB", "== 3 * MiB"))
         check(done.returncode == 1 and "no longer true: What is left is" in done.stdout, "a false claim passes", done.stdout)
         leaky = source.replace("DO(ebb_drop(&y));", "ebb_retain(y);")
@@ -317,6 +325,8 @@ def check_width():
             check(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, name, text[-200:])
             wide = [line for line in text.replace("\r", "").split("\n") if len(line) > columns]
             check(not wide, name, columns, "columns", wide[:3])
+            lost = re.search(r"^ +live +[^ \[]|\.\.\.$", text.replace("\r", ""), re.MULTILINE) if name == ["names"] else None
+            check(not lost, name, columns, "columns: no bar, or cut", text[-800:])
 
 
 def main():
