@@ -157,6 +157,8 @@ def check_page(page, told):
     check(json.loads(data.group(1))["lessons"] == told["lessons"], "the page's lessons are not those of --json")
     done = ebb(NAMES[0], "--html", str(page.parent / "no" / "such.html"), status=2)
     check("cannot write" in done.stderr, "a page that cannot be written", done.stderr)
+    for path in ("", "/", str(page.parent), f"{page.parent}/new/"):
+        check("cannot write" in ebb(NAMES[0], "--html", path, status=2).stderr, "not a file", path)
     browser = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
     if not browser:
         return
@@ -186,6 +188,8 @@ def check_faults():
         check(done.returncode in (0, 3), "allocation", n, "exit status", done.returncode, done.stderr)
         check(done.returncode == 0 or "memory" in done.stderr, "allocation", n, "no message", done.stderr)
     check(done.returncode == 0, "the end was not reached")
+    done = subprocess.run([EBB, "lesson", "cycles", "--quiet"], env={**os.environ, "EBB_FAIL_ALLOC": "25"})
+    check(done.returncode in (0, 3), "cycles, allocation 25: exit status", done.returncode)
 
 
 # Called in place of the library's: leaves a tensor behind at the end of every PERIOD-th step after FROM and before UNTIL.
