@@ -18,6 +18,7 @@ static ebb_status careful(ebb_context *ctx)
     return ebb_linear(&h, h, bad, NULL); /* shapes do not fit */
 }
 
+enum { MADE_AT = __LINE__ + 5 };
 static ebb_status careless(ebb_context *ctx, int step)
 {
     ebb_tensor *h = NULL;
@@ -32,6 +33,7 @@ static ebb_status careless(ebb_context *ctx, int step)
 
 LESSON(errors, "An error return keeps what plain variables hold")
 {
+    drop_at_end(forgotten, STEPS);
     REFUSED(EBB_ESHAPE, careful(ctx));
     CHECK(allocated(ctx) == 0, "h and bad went with the return: %s.", size(allocated(ctx)));
 
@@ -39,10 +41,13 @@ LESSON(errors, "An error return keeps what plain variables hold")
     CHECK(allocated(ctx) == 1 * MiB, "h was forgotten: %s.", size(allocated(ctx)));
 
     EBB_TRY(watch_begin(ctx));
-    for (int i = 1; i < STEPS; i++, step_ends())
-        if (careless(ctx, i) != EBB_ESHAPE) return ebb_fail(EBB_ESTATE, "shapes fitted");
+    for (int i = 1; i < STEPS; i++, step_ends()) {
+        ebb_status st = careless(ctx, i);
+        if (st != EBB_ESHAPE) return st == EBB_OK ? ebb_fail(EBB_ESTATE, "shapes fitted") : st;
+    }
     LEAK(watch_report());
-    CHECK(watch_report()->grows, "A watch over the steps names the line that made what nobody drops.");
+    CHECK(watch_names(__FILE__, MADE_AT, "handle "), "A watch over the steps names the line that made what nobody "
+          "drops, %d; a handle holds it, the variable being gone.", MADE_AT);
     DO(for (int i = 0; i < STEPS; i++) ebb_drop(&forgotten[i]));
 
     NAME(kept);

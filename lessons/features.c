@@ -15,6 +15,7 @@ static void clear(index_list *list)
     for (int i = 0; i < STEPS; i++) ebb_drop(&list->entries[i]);
 }
 
+enum { MADE_AT = __LINE__ + 6 };
 static ebb_status collect(ebb_context *ctx, ebb_tensor *net, index_list *list, what kept)
 {
     EBB_TRY(watch_begin(ctx));
@@ -23,8 +24,8 @@ static ebb_status collect(ebb_context *ctx, ebb_tensor *net, index_list *list, w
         EBB_TRY(ebb_normal(&batch, ctx, EBB_F32, EBB_SHAPE(BATCH, PIXELS), 0, 1));
         EBB_TRY(ebb_linear(&feature, batch, net, NULL));
         if (kept == DETACHED) EBB_TRY(ebb_detach(&feature, feature));
-        EBB_TRY(ebb_tensor_set_name(batch, "batch"));
         ebb_bind(&list->entries[i], kept == RAW ? batch : feature);
+        EBB_TRY(ebb_tensor_set_name(list->entries[i], "entry of list")); /* the local names go now */
         step_ends();
     }
     return EBB_OK;
@@ -40,9 +41,10 @@ LESSON(features, "Keep features, not the raw inputs that they come from")
     STEP(collect(ctx, net, &list, RAW));
     const size_t raw = allocated(ctx) - before;
     LEAK(watch_report());
-    CHECK(raw == STEPS * BATCH * PIXELS * 4, "Raw inputs: %s after %d steps. It is no graph that "
-          "grows (%s of it is), and still the watch names the line that made them and who holds them.",
-          size(raw), STEPS, size(watch_report()->graph_bytes));
+    CHECK(raw == STEPS * BATCH * PIXELS * 4 && watch_report()->graph_bytes == 0, "Raw inputs: %s after %d steps. It "
+          "is no graph that grows (%s of it is),", size(raw), STEPS, size(watch_report()->graph_bytes));
+    CHECK(watch_names(__FILE__, MADE_AT, "handle 'entry of list'"), "and still the watch names the line that made "
+          "them, %d, and who holds them: entries of the list.", MADE_AT);
     DO(clear(&list));
 
     STEP(collect(ctx, net, &list, DETACHED));

@@ -39,6 +39,7 @@ LESSON(functions, "A call borrows; names end with their function")
     NAME(w);
     NAME(y);
     uint64_t h_bytes = 0;
+    drop_at_end(&cache, 1);
     STEP(ebb_normal(&x, ctx, EBB_F32, EBB_SHAPE(1024, 256), 0, 1));
     STEP(ebb_normal(&w, ctx, EBB_F32, EBB_SHAPE(256, 256), 0, 0.05));
     STEP(layer(&y, x, w, &h_bytes));

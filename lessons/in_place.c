@@ -33,8 +33,9 @@ LESSON(in_place, "Changed after it was saved: an error, not a wrong gradient")
     STEP(ebb_sum(&loss, out, EBB_ALL_AXES, false));
     REFUSED(EBB_ESTATE, ebb_backward(loss));
     CHECK(!ebb_grad(a), "No gradient was left behind; zeros would have looked like one.");
-    CHECK(!ebb_gradients_valid(ctx), "Optimizers refuse until the group is done again.");
+    CHECK(!ebb_gradients_valid(ctx), "The step's gradients are marked as not valid: optimizers look at that.");
     DO(ebb_gradients_reset(ctx));
+    CHECK(ebb_gradients_valid(ctx), "Now the step can be done again.");
 
     STEP(ebb_sigmoid(&out, a));
     STEP(ebb_sum(&loss, out, EBB_ALL_AXES, false));

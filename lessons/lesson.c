@@ -20,7 +20,9 @@ static struct {
     ebb_table *table; /* under construction */
     ebb_leak_watch *watch;
     ebb_leak_report report;
-    bool left, failed;
+    ebb_tensor **dropped; /* at the end */
+    int n_dropped;
+    bool left, failed, no_memory;
 } now;
 
 /* ---- names ------------------------------------------------------------------------------- */
@@ -142,6 +144,7 @@ bool lesson_refused(const lesson_line *l, ebb_status expected, ebb_status got)
 {
     char text[LESSON_TEXT];
     if (got != expected) {
+        now.no_memory = now.no_memory || got == EBB_ENOMEM;
         snprintf(text, sizeof(text), "%s: %s, where it should be %s", l->text, ebb_status_name(got),
                  ebb_status_name(expected));
         return fail(l->line, text);
@@ -201,6 +204,7 @@ void lesson_row(const char *const cells[])
     int n = 0;
     while (cells[n]) n++;
     ebb_status st = now.table ? ebb_table_row(now.table, cells) : ebb_table_new(&now.table, n, cells);
+    now.no_memory = now.no_memory || st == EBB_ENOMEM;
     if (st != EBB_OK) fail(0, ebb_message());
 }
 
@@ -226,6 +230,20 @@ const ebb_leak_report *watch_report(void)
 {
     ebb_leak_report_get(&now.report, now.watch);
     return &now.report;
+}
+
+bool watch_names(const char *file, int line, const char *holder)
+{
+    const ebb_leak_report *r = watch_report();
+    const ebb_leak_holder *h = &r->holders[0];
+    return r->grows && r->n_holders > 0 && strcmp(h->file, file) == 0 && h->line == line &&
+           strstr(h->why, holder) != NULL;
+}
+
+void drop_at_end(ebb_tensor **variables, int n)
+{
+    now.dropped = variables;
+    now.n_dropped = n;
 }
 
 void look_at(ebb_context *other) { now.shown = other ? other : now.ctx; }
@@ -277,6 +295,13 @@ static bool nothing_left(void)
     return fail(0, text);
 }
 
+/* Of what a lesson that did not come to its end still holds, the functions' own variables are gone. */
+static void leave_midway(void)
+{
+    for (int i = 0; i < now.n_dropped; i++) ebb_drop(&now.dropped[i]);
+    ebb_collect(now.ctx); /* a cycle that it did not come to break */
+}
+
 lesson_outcome lesson_run(const lesson *l, lesson_view *view, void *user)
 {
     ebb_context_options options = { .struct_bytes = sizeof(options), .threads = 1, .seed = 1, .checks = -1 };
@@ -293,12 +318,11 @@ lesson_outcome lesson_run(const lesson *l, lesson_view *view, void *user)
     ebb_status st = l->body(now.ctx);
     if (st != EBB_OK && !now.left) fail(0, ebb_message());
     look_at(NULL);
-    if (!now.left && !now.failed && nothing_left())
-        tell((lesson_event){ .kind = LESSON_ENDS, .state = look() });
+    if (st != EBB_OK) leave_midway();
+    if (!now.failed && nothing_left() && !now.left) tell((lesson_event){ .kind = LESSON_ENDS, .state = look() });
     ebb_table_free(now.table);
     ebb_leak_watch_free(now.watch);
-    if (now.left || now.failed) ebb_collect(now.ctx); /* a cycle that the lesson did not come to break */
     ebb_context_free(now.ctx);
-    if (st == EBB_ENOMEM) return LESSON_NO_MEMORY;
+    if (st == EBB_ENOMEM || now.no_memory) return LESSON_NO_MEMORY;
     return now.failed ? LESSON_FAILED : now.left ? LESSON_LEFT : LESSON_TRUE;
 }

@@ -29,7 +29,7 @@ typedef struct lesson {
 #define LESSON_PROGRAM(id)
 #else
 #define LESSON_PROGRAM(id) \
-    int main(void) { return lesson_program(&lesson_##id); }
+    int main(int argc, char *argv[]) { return lesson_program(&lesson_##id, argc, argv); }
 #endif
 
 /* Declares a name as EBB_LOCAL() does, one that is shown while it means a tensor. */
@@ -94,12 +94,16 @@ static inline size_t reserved(const ebb_context *ctx) { return ebb_memory_reserv
 /* A weak reference to the bytes behind a tensor: it can be asked for when all names are gone. */
 static inline uint64_t bytes_of(const ebb_tensor *t) { return ebb_storage_id(ebb_tensor_storage(t)); }
 static inline bool is_alive(const ebb_context *ctx, uint64_t bytes) { return ebb_storage_find(ctx, bytes) != NULL; }
+/* What these n variables, which outlive the lesson's functions, still hold when it ends is dropped then. */
+void drop_at_end(ebb_tensor **variables, int n);
 /* Steps show what is alive in another context from here on; NULL: in the lesson's own. */
 void look_at(ebb_context *other);
 /* ebb_leak_watch_new(), _step() and _report_get(), with the watch in the lesson's care. */
 ebb_status watch_begin(ebb_context *ctx);
 void step_ends(void);
 const ebb_leak_report *watch_report(void);
+/* The line that has most is this one, and who holds its newest is told so. */
+bool watch_names(const char *file, int line, const char *holder);
 /* A matrix that asks for its gradient, as torch.nn.Linear makes one. */
 ebb_status parameter(ebb_tensor **out, ebb_context *ctx, int64_t rows, int64_t columns);
 /* "4.00 MiB", "12.5 %"; texts are valid until the sixteenth next one. */
@@ -195,6 +199,7 @@ void lesson_terminal_item(const lesson_terminal *t, const char *name, const char
 /* stdout; stops where both ends are a terminal and `all` is false.  As wide as the terminal, at least 40
  * columns and at most 80, which is also the width elsewhere. */
 lesson_terminal lesson_terminal_here(bool all);
-int lesson_program(const lesson *l); /* main() of a lesson by itself */
+/* main() of a lesson by itself, with the statuses of `ebb lesson`. */
+int lesson_program(const lesson *l, int argc, char *argv[]);
 
 #endif

@@ -21,13 +21,12 @@ static ebb_status needs(const ebb_config *config, int64_t batch, size_t *bytes)
     static ebb_train_result result;
     char text[48];
     const char *set = text;
-    ebb_config *changed = NULL;
+    EBB_LOCAL_CONFIG(changed);
     snprintf(text, sizeof(text), "train.batch=%lld", (long long)batch);
     EBB_TRY(ebb_config_copy(&changed, config, &set, 1));
-    ebb_status st = ebb_estimate(&result, changed, &dry);
+    EBB_TRY(ebb_estimate(&result, changed, &dry));
     *bytes = result.memory.peak_reserved_bytes;
-    ebb_config_free(changed);
-    return st;
+    return EBB_OK;
 }
 
 /* Fits at `low`, not at `high`; *tries counts dry runs. */
@@ -52,14 +51,14 @@ static ebb_status search(const ebb_config *config, size_t limit, int64_t *low, i
 LESSON(max_batch, "The largest batch that fits is found by doubling and halving")
 {
     const size_t limit = 64 * MiB;
-    ebb_config *config = NULL;
+    EBB_LOCAL_CONFIG(config);
     int64_t found = 0;
     int tries = 0;
     ebb_max_batch_result known = { 0 };
     STEP(ebb_config_parse(&config, mlp, NULL, 0));
     STEP(search(config, limit, &found, &tries));
     STEP(ebb_max_batch(&known, config, &dry, limit));
-    DO(ebb_config_free(config));
+    DO(ebb_config_drop(&config));
     CHECK(found == known.batch, "After %d dry runs: %lld samples. ebb_max_batch() says so, too.", tries,
           (long long)found);
     CHECK(known.peak_reserved_bytes <= limit && known.next_batch_peak_reserved_bytes > limit,

@@ -3,7 +3,7 @@
  * even while recording: none of its gradients is wanted.
  *
  * In PyTorch:
- *     with torch.no_grad(): h = net(x)
+ *     with torch.no_grad(): h = net(x)           # or torch.inference_mode()
  *     for p in net.parameters(): p.requires_grad_(False)
  *     h = net(x).detach()           # recorded first, then dropped */
 #include "lesson.h"
@@ -16,9 +16,9 @@ static ebb_status two_layers(ebb_tensor **out, ebb_tensor *x, ebb_tensor *w)
     return ebb_tanh(out, *out);
 }
 
-static ebb_status without_grad(ebb_tensor **out, ebb_tensor *x, ebb_tensor *w)
+static ebb_status without_grad(ebb_tensor **out, ebb_tensor *x, ebb_tensor *w, ebb_grad_mode mode)
 {
-    EBB_WITH_MODE(EBB_NO_GRAD); /* until this function returns, however it does */
+    EBB_WITH_MODE(mode); /* until this function returns, however it does */
     return two_layers(out, x, w);
 }
 
@@ -34,9 +34,14 @@ LESSON(no_grad, "no_grad records nothing; a frozen part saves nothing")
     CHECK(ebb_live_nodes(ctx) == 4 && ebb_saved_bytes(ctx) == 3 * MiB + 256 * KiB,
           "Recorded: x, both outputs of tanh and w are kept, %s.", size(ebb_saved_bytes(ctx)));
 
-    STEP(without_grad(&h, x, w));
+    STEP(without_grad(&h, x, w, EBB_NO_GRAD));
     CHECK(ebb_live_nodes(ctx) == 0 && ebb_saved_bytes(ctx) == 0,
           "no_grad: %zu nodes, %s kept.", ebb_live_nodes(ctx), size(ebb_saved_bytes(ctx)));
+
+    STEP(without_grad(&h, x, w, EBB_INFERENCE));
+    CHECK(ebb_live_nodes(ctx) == 0 && ebb_saved_bytes(ctx) == 0 && !ebb_requires_grad(h),
+          "inference: %zu nodes, %s kept. In ebb it is another name of no_grad.", ebb_live_nodes(ctx),
+          size(ebb_saved_bytes(ctx)));
 
     STEP(ebb_set_requires_grad(w, false));
     STEP(two_layers(&h, x, w));

@@ -69,11 +69,10 @@ LESSON(out_of_memory, "When backward fails midway, the whole graph goes at once"
 {
     const ebb_context_options options = { .struct_bytes = sizeof(options), .threads = 1, .checks = -1,
                                           .memory_limit_bytes = 22 * MiB };
-    ebb_context *small = NULL;
+    EBB_LOCAL_CONTEXT(small);
     STEP(ebb_context_new(&small, &options));
     look_at(small);
-    ebb_status st = fill_up(small);
+    EBB_TRY(fill_up(small));
     look_at(ctx);
-    ebb_context_free(small);
-    return st;
+    return EBB_OK;
 }

@@ -8,7 +8,7 @@
 
 #include "lesson.h"
 
-enum { MOST_COLUMNS = 80, LEAST_COLUMNS = 40, INDENT = 5, ITEM_INDENT = 18 };
+enum { MOST_COLUMNS = 80, LEAST_COLUMNS = 40, INDENT = 5, ITEM_INDENT = 18, LABEL = 7 };
 enum { BAR = 24, LEAST_BAR = 4, SHOWN_NODES = 6, LINE_BYTES = 512 };
 
 static const char *const bold = "\033[1m", *const dim = "\033[2m", *const green = "\033[32m", *const red = "\033[31m";
@@ -25,16 +25,23 @@ static void styled(const lesson_terminal *t, const char *style, const char *text
  * line is cut in pieces. */
 static void wrap_from(const lesson_terminal *t, int column, int indent, const char *text)
 {
-    bool first = true; /* no blank before the next word */
+    bool first = true; /* no blank before the next word; */
+    int gap = 1;       /* otherwise so many */
     while (*text) {
         int n = (int)strcspn(text, " \n");
-        if (!first && column + 1 + n > t->columns) {
+        if (n == 0 && *text == ' ') { /* a second blank, which goes where the line ends */
+            gap++;
+            text++;
+            continue;
+        }
+        if (!first && column + gap + n > t->columns) {
             fprintf(t->file, "\n%*s", indent, "");
             column = indent;
         } else if (!first) {
-            fputc(' ', t->file);
-            column++;
+            fprintf(t->file, "%*s", gap, "");
+            column += gap;
         }
+        gap = 1;
         bool whole = n <= t->columns - column;
         if (!whole) n = t->columns - column;
         fprintf(t->file, "%.*s", n, text);
@@ -60,15 +67,13 @@ void lesson_terminal_item(const lesson_terminal *t, const char *name, const char
     wrap_from(t, ITEM_INDENT, ITEM_INDENT, text);
 }
 
-/* "label  text", cut to the width. */
+/* "label  text"; what is too long goes on in the next line. */
 static void field(const lesson_terminal *t, const char *label, const char *text)
 {
     char head[16];
-    int n = (int)strlen(text), room = t->columns - INDENT - 7;
     snprintf(head, sizeof(head), "%*s%-6s ", INDENT, "", label);
     styled(t, dim, head);
-    if (n <= room) fprintf(t->file, "%s\n", text);
-    else fprintf(t->file, "%.*s...\n", room - 3, text);
+    wrap_from(t, INDENT + LABEL, INDENT + LABEL, text);
 }
 
 /* Lines as they are; those that are too long go on in the next, indented. */
@@ -87,7 +92,9 @@ static void show_lines(const lesson_terminal *t, const char *head, const char *t
             n -= cut + (blank > 0);
             left = indent + 4;
         }
-        fprintf(t->file, "%*s%.*s\n", left, "", n, text);
+        int shown = n; /* the blanks of an empty last cell are not */
+        while (shown > 0 && text[shown - 1] == ' ') shown--;
+        fprintf(t->file, "%*s%.*s\n", shown ? left : 0, "", shown, text);
         text += n + (text[n] == '\n');
     }
 }
@@ -179,13 +186,15 @@ static void show_bytes(const lesson_terminal *t, const lesson_state *s)
 {
     char line[LINE_BYTES], text[LINE_BYTES], bar[BAR + 1];
     snprintf(text, sizeof(text), "%s allocated, %s reserved", size(s->allocated_bytes), size(s->reserved_bytes));
-    int room = t->columns - INDENT - 7 - (int)strlen("[] ") - (int)strlen(text);
-    size_t cells = room > BAR ? BAR : room < LEAST_BAR ? 0 : (size_t)room;
+    int room = t->columns - INDENT - LABEL - (int)strlen("[] ") - (int)strlen(text);
+    if (room < LEAST_BAR) room = t->columns - INDENT - LABEL - (int)strlen("[]"); /* a line of its own */
+    size_t cells = room > BAR ? BAR : (size_t)room;
     size_t full = s->reserved_bytes ? (s->allocated_bytes * cells + s->reserved_bytes - 1) / s->reserved_bytes : 0;
     memset(bar, '.', cells);
     memset(bar, '#', full);
     bar[cells] = 0;
-    snprintf(line, sizeof(line), cells ? "[%s] %s" : "%s%s", bar, text);
+    line[0] = 0;
+    put(line, "[%s] %s", bar, text);
     field(t, "live", line);
 }
 
@@ -263,7 +272,9 @@ static bool wait_for_enter(lesson_terminal *t)
     int first = getchar(), c = first;
     while (c != '\n' && c != EOF) c = getchar();
     if (c == EOF) t->stops = false;
-    if (t->colour) fputs("\033[1A\033[2K", t->file); /* the question goes */
+    /* The question goes; where no newline was typed, it is in this line. */
+    if (t->colour) fputs(c == EOF ? "\r\033[2K" : "\033[1A\033[2K", t->file);
+    else if (c == EOF) fputc('\n', t->file);
     return first != 'q';
 }
 
@@ -334,8 +345,20 @@ lesson_terminal lesson_terminal_here(bool all)
     };
 }
 
-int lesson_program(const lesson *l)
+enum { PROGRAM_FAILED = 1, PROGRAM_USAGE = 2, PROGRAM_NO_MEMORY = 3 };
+
+int lesson_program(const lesson *l, int argc, char *argv[])
 {
+    if (argc > 1) {
+        fprintf(stderr, "%s: takes no arguments (\"%s\")\n", l->name, argv[1]);
+        return PROGRAM_USAGE;
+    }
     lesson_terminal terminal = lesson_terminal_here(false);
-    return lesson_run(l, lesson_terminal_view, &terminal) >= LESSON_FAILED;
+    lesson_outcome outcome = lesson_run(l, lesson_terminal_view, &terminal);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "%s: standard output cannot be written\n", l->name);
+        return PROGRAM_FAILED;
+    }
+    if (outcome == LESSON_NO_MEMORY) return PROGRAM_NO_MEMORY;
+    return outcome == LESSON_FAILED ? PROGRAM_FAILED : 0;
 }

@@ -18,6 +18,7 @@ EBB_API void ebb_drop_grad(ebb_tensor *leaf);        /* frees the gradient's byt
 EBB_API EBB_NODISCARD ebb_status ebb_set_grad(ebb_tensor *leaf, ebb_tensor *grad); /* contiguous; retained; NULL drops */
 
 /* ---- modes: per thread, scoped ----------------------------------------------------------- */
+/* EBB_INFERENCE does what EBB_NO_GRAD does, under PyTorch's other name: calls record and keep nothing. */
 typedef enum ebb_grad_mode { EBB_GRAD_ON, EBB_NO_GRAD, EBB_INFERENCE } ebb_grad_mode;
 typedef struct ebb_mode_guard { int previous; } ebb_mode_guard;
 EBB_API ebb_mode_guard ebb_mode_set(ebb_grad_mode mode);
@@ -93,6 +94,9 @@ EBB_API void ebb_hook_remove(ebb_tensor *t, int id);
 EBB_API size_t ebb_collect(ebb_context *ctx);
 /* How many it would free now. */
 EBB_API size_t ebb_cyclic_tensors(const ebb_context *ctx);
+/* The same two with a status: ENOMEM where there is no memory to look with; those above say 0 then. */
+EBB_API EBB_NODISCARD ebb_status ebb_cycles_free(size_t *tensors, ebb_context *ctx);
+EBB_API EBB_NODISCARD ebb_status ebb_cycles_count(size_t *tensors, const ebb_context *ctx);
 
 /* ---- looking ----------------------------------------------------------------------------- */
 typedef enum ebb_slot_state {

@@ -35,6 +35,10 @@ EBB_BEGIN_DECLS
 EBB_API EBB_NODISCARD ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options);
 /* NULL is a no-op.  Tensors still alive keep the context's memory until the last one is dropped. */
 EBB_API void ebb_context_free(ebb_context *ctx);
+/* As ebb_drop() for a tensor: frees what the variable holds, and makes it NULL. */
+EBB_API void ebb_context_drop(ebb_context **variable);
+/* Declares a variable that is freed when the scope ends, early returns included. */
+#define EBB_LOCAL_CONTEXT(name) __attribute__((cleanup(ebb_context_drop))) ebb_context *name = NULL
 
 EBB_API const char *ebb_context_device(const ebb_context *ctx); /* "cpu", "cuda:0", "dry:cuda:h100-80gb" */
 EBB_API bool ebb_context_is_dry(const ebb_context *ctx);

@@ -16,7 +16,7 @@ typedef struct ebb_leak_watch ebb_leak_watch; /* opaque; single owner */
 /* Owner: *out is the caller's; freeing it does not look at the context, all else does.  Errors: ENOMEM. */
 EBB_API EBB_NODISCARD ebb_status ebb_leak_watch_new(ebb_leak_watch **out, ebb_context *ctx);
 EBB_API void ebb_leak_watch_free(ebb_leak_watch *watch); /* NULL is a no-op */
-/* A step has ended.  Cost: a thousand comparisons or so; at steps 1, 2, 4, 8, ... a walk over what is alive. */
+/* A step has ended.  Cost: a few thousand comparisons; at steps 1, 2, 4, 8, ... a walk over what is alive. */
 EBB_API void ebb_leak_watch_step(ebb_leak_watch *watch);
 
 enum {
@@ -24,14 +24,22 @@ enum {
     EBB_LEAK_HOLDERS = 8  /* lines of the program that are told, largest first */
 };
 
-/* The steps so far are cut into eight windows of the same length.  Steps leak where, for one of the four
- * figures, the lowest value in each of the last four windows is above the lowest in the window before, and
- * the lowest of the last quarter is above the highest of the second quarter; and from then on, as long as the
- * highest of the last quarter is above that of the third.  So
- *   what one step in k leaves is found after 12 k steps at the latest (of each step: after 16);
- *   a list that is bounded, at n steps, is none from 1.4 n steps on: until it is full, and for a while
- *   after, it looks like a leak (up to 13 steps it never does);
- *   what is made once, or comes and goes, is none. */
+/* Steps leak where one of the four figures goes on growing, and more of it is alive now than at step `since` of
+ * the report.  What is promised, where nothing else comes and goes:
+ *   found   what each step leaves (as many storages, nodes or hooks each time): after 16 steps, or 18 where it
+ *           begins later than at the first step;
+ *           what one step in k leaves: after 12 k steps, or 18 k where it begins later;
+ *           storages of which only the sizes grow: after 32 steps, of one step in k after 50 k.
+ *           Counted from where it begins, at any step, as soon as the figure is above all that it was before.
+ *   never   what is made once; a list of the last n <= 13 entries that gets one each step, whenever it begins and
+ *           whatever their sizes; what comes and goes; a list that is cleared again and again, from the first
+ *           time on; what is gone when the question is asked.
+ *   may be  a longer list, while it fills up and for a while after: none from 1.4 (b + n) steps on, where it begins
+ *           after b steps.  A list that gets one entry each k steps counts as one of k n entries.
+ *   late    what grows among what differs from step to step, and what leaves another number each time: when it
+ *           stands out in 32 windows of equal length.  Chance alone is taken for it about once in 10^5.
+ * Not watched: tensors that are views of storages which are there anyway, and memory that is not ebb's.
+ * How: two looks at each figure, at the whole run and at the latest 16, 32, 64, ... steps. */
 EBB_API bool ebb_leak_grows(const ebb_leak_watch *watch);
 
 /* What one line of the program (or one op, where the line is unknown) has alive more than at `since`. */
@@ -42,7 +50,7 @@ typedef struct ebb_leak_holder {
     char why[512]; /* of the newest, but for the last step's: who holds it, as ebb_why() tells */
 } ebb_leak_holder;
 
-/* All but steps, steps_needed and cyclic is 0 where nothing grows. */
+/* All but steps, steps_needed and cyclic is 0 where nothing grows; where it does, some line has more. */
 typedef struct ebb_leak_report {
     bool grows;
     int64_t steps, steps_needed;             /* that have ended; fewer than needed: nothing can be said */

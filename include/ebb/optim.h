@@ -32,6 +32,10 @@ EBB_API EBB_NODISCARD ebb_status ebb_optim_new(ebb_optim **out, ebb_context *ctx
                                                const ebb_named_tensor *params, int n,
                                                const ebb_optim_options *options);
 EBB_API void ebb_optim_free(ebb_optim *optim);
+/* As ebb_drop() for a tensor: frees what the variable holds, and makes it NULL. */
+EBB_API void ebb_optim_drop(ebb_optim **variable);
+/* Declares a variable that is freed when the scope ends, early returns included. */
+#define EBB_LOCAL_OPTIM(name) __attribute__((cleanup(ebb_optim_drop))) ebb_optim *name = NULL
 /* One update from ebb_grad() of each parameter with learning rate lr (a parameter without gradient is left
  * alone).  Gradients are not dropped.  Errors: ESTATE while ebb_gradients_valid() is false.
  * Phase: optimizer; bumps versions; no pool allocation. */

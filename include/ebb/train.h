@@ -17,6 +17,10 @@ EBB_API EBB_NODISCARD ebb_status ebb_config_load(ebb_config **out, const char *p
 EBB_API EBB_NODISCARD ebb_status ebb_config_parse(ebb_config **out, const char *text, const char *const sets[], int n_sets);
 EBB_API EBB_NODISCARD ebb_status ebb_config_copy(ebb_config **out, const ebb_config *config, const char *const sets[], int n_sets);
 EBB_API void ebb_config_free(ebb_config *config);
+/* As ebb_drop() for a tensor: frees what the variable holds, and makes it NULL. */
+EBB_API void ebb_config_drop(ebb_config **variable);
+/* Declares a variable that is freed when the scope ends, early returns included. */
+#define EBB_LOCAL_CONFIG(name) __attribute__((cleanup(ebb_config_drop))) ebb_config *name = NULL
 EBB_API size_t ebb_config_memory_limit(const ebb_config *config); /* memory.limit; 0: none is given */
 EBB_API char *ebb_config_print(const ebb_config *config); /* JSON text, all defaults filled in; free() it */
 

@@ -137,25 +137,42 @@ static size_t break_cycles(collection *c)
     return freed;
 }
 
-size_t ebb_cyclic_tensors(const ebb_context *ctx)
+static void forget(collection *c)
+{
+    ebb__free(c->items);
+    ebb__free(c->stack);
+}
+
+ebb_status ebb_cycles_count(size_t *tensors, const ebb_context *ctx)
 {
     collection c = { 0 };
     size_t n = 0;
-    if (!gather(&c, ctx)) return 0;
+    if (!gather(&c, ctx)) return ebb_fail(EBB_ENOMEM, "cycles: no memory to look with");
     mark_alive(&c);
     for (size_t i = 0; i < c.n; i++) n += !c.items[i].alive && !c.items[i].is_node;
-    ebb__free(c.items);
-    ebb__free(c.stack);
-    return n;
+    forget(&c);
+    *tensors = n;
+    return EBB_OK;
+}
+
+ebb_status ebb_cycles_free(size_t *tensors, ebb_context *ctx)
+{
+    collection c = { 0 };
+    if (!gather(&c, ctx)) return ebb_fail(EBB_ENOMEM, "cycles: no memory to look with");
+    mark_alive(&c);
+    *tensors = break_cycles(&c);
+    forget(&c);
+    return EBB_OK;
+}
+
+size_t ebb_cyclic_tensors(const ebb_context *ctx)
+{
+    size_t n = 0;
+    return ebb_cycles_count(&n, ctx) == EBB_OK ? n : 0;
 }
 
 size_t ebb_collect(ebb_context *ctx)
 {
-    collection c = { 0 };
-    if (!gather(&c, ctx)) return 0;
-    mark_alive(&c);
-    size_t freed = break_cycles(&c);
-    ebb__free(c.items);
-    ebb__free(c.stack);
-    return freed;
+    size_t n = 0;
+    return ebb_cycles_free(&n, ctx) == EBB_OK ? n : 0;
 }

@@ -8,6 +8,8 @@
 
 typedef enum figure { BYTES, STORAGES, NODES, HOOKS, N_FIGURES } figure;
 
+typedef struct levels { size_t of[N_FIGURES]; } levels;
+
 struct ebb_leak_watch {
     ebb_context *ctx;
     int64_t steps;                  /* ended */
@@ -16,6 +18,7 @@ struct ebb_leak_watch {
     uint64_t next_tensor, next_node; /* and after the last one's */
     /* At the ends of the latest step whose number is a power of two, of the one before, and now. */
     ebb__tally tallies[3];
+    levels at_tally[2];             /* the figures then */
     int latest;                     /* of the first two */
 };
 
@@ -32,25 +35,36 @@ ebb_status ebb_leak_watch_new(ebb_leak_watch **out, ebb_context *ctx)
 
 void ebb_leak_watch_free(ebb_leak_watch *watch) { ebb__free(watch); }
 
+static levels levels_of(const ebb_context *ctx)
+{
+    return (levels){ { ctx->storage_bytes, ctx->n_storages, ctx->n_nodes, ctx->n_hooks } };
+}
+
 void ebb_leak_watch_step(ebb_leak_watch *w)
 {
     const ebb_context *ctx = w->ctx;
-    const size_t levels[N_FIGURES] = { ctx->storage_bytes, ctx->n_storages, ctx->n_nodes, ctx->n_hooks };
+    const levels now = levels_of(ctx);
     w->steps++;
-    for (figure f = 0; f < N_FIGURES; f++) ebb__growth_add(&w->figures[f], levels[f]);
+    for (figure f = 0; f < N_FIGURES; f++) ebb__growth_add(&w->figures[f], now.of[f]);
     w->last_tensor = w->next_tensor;
     w->last_node = w->next_node;
     w->next_tensor = ctx->next_tensor_id;
     w->next_node = ctx->next_node_seq;
     if (w->steps < 2 * w->tallies[w->latest].step) return;
     w->latest = 1 - w->latest;
+    w->at_tally[w->latest] = now;
     ebb__tally_take(&w->tallies[w->latest], ctx, w->steps, w->last_tensor, w->last_node);
 }
 
+/* What went before the report is no leak, whatever the steps' ends were: then lines have nothing more. */
 bool ebb_leak_grows(const ebb_leak_watch *w)
 {
-    for (figure f = 0; f < N_FIGURES; f++)
-        if (ebb__growth_goes_on(&w->figures[f])) return true;
+    const levels now = levels_of(w->ctx), *before = &w->at_tally[1 - w->latest];
+    for (figure f = 0; f < N_FIGURES; f++) {
+        const ebb__growth *g = &w->figures[f];
+        const bool grows = f == BYTES ? ebb__growth_of_size(g) : ebb__growth_of_count(g);
+        if (grows && now.of[f] > before->of[f]) return true;
+    }
     return false;
 }
 

@@ -115,7 +115,10 @@ int cli_check_writable(const cli_args *args, const char *file)
     if (!file) return CLI_DONE;
     if (strcmp(file, "-") == 0)
         return cli_usage(args, "\"-\" is no file; standard output is /dev/stdout");
-    if (stat(file, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) { /* written to as it is */
+    if (!*file) return cli_usage(args, "cannot write \"\": a file's name is missing");
+    if (file[strlen(file) - 1] == '/' || (stat(file, &info) == 0 && S_ISDIR(info.st_mode)))
+        return cli_usage(args, "cannot write %s: it is a folder", file);
+    if (stat(file, &info) == 0 && !S_ISREG(info.st_mode)) { /* written to as it is */
         if (access(file, W_OK) == 0) return CLI_DONE;
         return cli_usage(args, "cannot write %s: %s", file, strerror(errno));
     }

@@ -182,6 +182,12 @@ ebb_status ebb_optim_new(ebb_optim **out, ebb_context *ctx, const ebb_named_tens
     return st;
 }
 
+void ebb_optim_drop(ebb_optim **variable)
+{
+    ebb_optim_free(*variable);
+    *variable = NULL;
+}
+
 void ebb_optim_free(ebb_optim *optim)
 {
     if (!optim) return;

@@ -111,6 +111,12 @@ void ebb__context_release(ebb_context *ctx)
     ebb__free(ctx);
 }
 
+void ebb_context_drop(ebb_context **variable)
+{
+    ebb_context_free(*variable);
+    *variable = NULL;
+}
+
 void ebb_context_free(ebb_context *ctx)
 {
     if (ctx) ebb__context_release(ctx);

@@ -472,6 +472,12 @@ ebb_status ebb_config_copy(ebb_config **out, const ebb_config *config, const cha
                 n_sets);
 }
 
+void ebb_config_drop(ebb_config **variable)
+{
+    ebb_config_free(*variable);
+    *variable = NULL;
+}
+
 void ebb_config_free(ebb_config *config)
 {
     if (!config) return;

@@ -76,6 +76,7 @@ def check_text():
     text = ebb("--all").stdout
     wide = [line for line in text.splitlines() if len(line) > 80]
     check(not wide, "wider than 80 columns", wide[:3])
+    check(not re.search(r"\S +$", text, re.MULTILINE), "blanks at the end of a line")
     check("\033" not in text, "escapes where there is no terminal")
     check(f"{len(NAMES)} lessons, all true" in text, "the last line", text[-200:])
     check("names  x: f32[1024, 1024], 4.00 MiB, 1 reference" in text, "names alive")
@@ -110,6 +111,8 @@ def check_terminal():
     status, text = on_terminal(b"\n" * steps)
     check(status == 0 and text.count("Enter runs it") == steps, "Enter", status, text)
     check("Nothing is left alive" in text and "\033[1m" in text, "to the end, in colour", text)
+    status, text = on_terminal(b"\n\x04")
+    check(status == 0 and text.count("\033[1A") == 1 and text.count("\r\033[2K") == 1, "Ctrl-D", status, text)
     status, text = on_terminal(b"\nq\n")
     check(status == 0 and text.count("Enter runs it") == 2, "q", status, text)
     check("Nothing is left alive" not in text, "q goes on", text)
@@ -135,6 +138,11 @@ def check_alone():
     with tempfile.TemporaryDirectory() as tmp:
         done = compile_and_run(Path(tmp), "names", source)
         check(done.returncode == 0 and "Nothing is left alive" in done.stdout, "names by itself", done.stdout)
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([Path(tmp) / "names"], stdout=full, stderr=subprocess.PIPE, text=True)
+        check(done.returncode == 1 and "cannot be written" in done.stderr, "a full disk", done.stderr)
+        done = subprocess.run([Path(tmp) / "names", "x"], capture_output=True, text=True)
+        check(done.returncode == 2 and "takes no arguments" in done.stderr, "arguments", done.stderr)
         done = compile_and_run(Path(tmp), "wrong", source.replace("== 2 * MiB", "== 3 * MiB"))
         check(done.returncode == 1 and "no longer true: What is left is" in done.stdout, "a false claim passes", done.stdout)
         leaky = source.replace("DO(ebb_drop(&y));", "ebb_retain(y);")
@@ -149,6 +157,8 @@ def check_page(page, told):
     check(json.loads(data.group(1))["lessons"] == told["lessons"], "the page's lessons are not those of --json")
     done = ebb(NAMES[0], "--html", str(page.parent / "no" / "such.html"), status=2)
     check("cannot write" in done.stderr, "a page that cannot be written", done.stderr)
+    for path in ("", "/", str(page.parent), f"{page.parent}/new/"):
+        check("cannot write" in ebb(NAMES[0], "--html", path, status=2).stderr, "not a file", path)
     browser = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
     if not browser:
         return
@@ -178,9 +188,11 @@ def check_faults():
         check(done.returncode in (0, 3), "allocation", n, "exit status", done.returncode, done.stderr)
         check(done.returncode == 0 or "memory" in done.stderr, "allocation", n, "no message", done.stderr)
     check(done.returncode == 0, "the end was not reached")
+    done = subprocess.run([EBB, "lesson", "cycles", "--quiet"], env={**os.environ, "EBB_FAIL_ALLOC": "25"})
+    check(done.returncode in (0, 3), "cycles, allocation 25: exit status", done.returncode)
 
 
-# Called in place of the library's: leaves a tensor behind at the end of every PERIOD-th step before step UNTIL.
+# Called in place of the library's: leaves a tensor behind at the end of every PERIOD-th step after FROM and before UNTIL.
 PLANTED = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -197,7 +209,8 @@ ebb_status ebb_leak_watch_new(ebb_leak_watch **out, ebb_context *ctx)
 }
 void ebb_leak_watch_step(ebb_leak_watch *watch)
 {
-    if (++steps % atoi(getenv("PERIOD")) == 0 && steps < atoi(getenv("UNTIL")))
+    const char *from = getenv("FROM");
+    if (++steps % atoi(getenv("PERIOD")) == 0 && steps < atoi(getenv("UNTIL")) && (!from || steps > atoi(from)))
         if (ebb_zeros(&kept[steps], of, EBB_F32, EBB_SHAPE(256, 1024)) != EBB_OK) abort();
     ((void (*)(ebb_leak_watch *))dlsym(RTLD_NEXT, "ebb_leak_watch_step"))(watch);
 }
@@ -261,6 +274,9 @@ def check_planted_leaks():
             check("\nleak: each step leaves " in done.stdout and "no leak" not in done.stdout, period, steps, done.stdout)
             check("(line unknown)" in done.stdout, "the line is guessed", done.stdout)
             check(("ebb: warning: step " in done.stderr) == (steps >= 32), period, steps, done.stderr)
+        for begins, steps in [(40, 58), (500, 518)]:
+            done = train(steps, "--leak-check", status=1, PERIOD="1", FROM=str(begins), **preload)
+            check("\nleak: each step leaves " in done.stdout, "from step", begins, done.stdout)
         told = json.loads(train(32, "--leak-check", "--json", status=1, PERIOD="4", **preload).stdout)["leak_check"]
         check(told["verdict"] == "leak" and told["grows"] and told["warned_at_step"] == 32, told)
         check(told["bytes"] == 4 << 20 and told["bytes_per_step"] == 256 << 10 and told["storages"] == 4, told)
@@ -313,6 +329,8 @@ def check_width():
             check(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, name, text[-200:])
             wide = [line for line in text.replace("\r", "").split("\n") if len(line) > columns]
             check(not wide, name, columns, "columns", wide[:3])
+            lost = re.search(r"^ +live +[^ \[]|\.\.\.$", text.replace("\r", ""), re.MULTILINE) if name == ["names"] else None
+            check(not lost, name, columns, "columns: no bar, or cut", text[-800:])
 
 
 def main():

@@ -335,6 +335,108 @@ Test(leak, an_unknown_line_is_not_guessed)
     }
 }
 
+/* ---- lists that are not leaks ------------------------------------------------------------- */
+
+enum { LIST = 600 };
+
+/* A list of tensors, each step makes one of its own size. */
+static void keep_one(ebb_tensor *list[LIST], int at, ebb_context *ctx, unsigned seed)
+{
+    check_ok(ebb_zeros(&list[at], ctx, EBB_F32, EBB_SHAPE(1 + (int64_t)((seed * 2654435761u >> 8) % 5000))));
+}
+
+static void clear(ebb_tensor *list[LIST])
+{
+    for (int i = 0; i < LIST; i++) ebb_drop(&list[i]);
+}
+
+Test(leak, the_last_few_tensors_of_any_size_are_none)
+{
+    with_context(ctx) {
+        for (int entries = 2; entries <= 13; entries++)
+            for (unsigned seed = 0; seed < 25; seed++) {
+                static ebb_tensor *list[LIST];
+                ebb_leak_watch *watch = NULL;
+                check_ok(ebb_leak_watch_new(&watch, ctx));
+                for (int step = 1; step <= 100; step++) {
+                    keep_one(list, step % entries, ctx, seed * 1000 + (unsigned)step);
+                    ebb_leak_watch_step(watch);
+                    cr_assert(!ebb_leak_grows(watch), "%d entries, seed %u, step %d", entries, seed, step);
+                }
+                ebb_leak_watch_free(watch);
+                clear(list);
+            }
+    }
+}
+
+Test(leak, one_that_begins_late_is_found_soon)
+{
+    with_context(ctx) {
+        static const int begins[] = { 40, 500 };
+        for (int i = 0; i < 2; i++) {
+            static ebb_tensor *list[LIST];
+            ebb_leak_watch *watch = NULL;
+            ebb_leak_report r;
+            check_ok(ebb_leak_watch_new(&watch, ctx));
+            for (int step = 1; step <= begins[i] + 16; step++) {
+                if (step > begins[i]) keep_one(list, step, ctx, 1);
+                ebb_leak_watch_step(watch);
+                cr_assert(step > begins[i] || !ebb_leak_grows(watch), "step %d", step);
+            }
+            ebb_leak_report_get(&r, watch);
+            cr_assert(r.grows && r.storages > 0 && r.n_holders == 1, "from step %d on", begins[i]);
+            ebb_leak_watch_free(watch);
+            clear(list);
+        }
+    }
+}
+
+/* The list is cleared in the last step, between it and the report, or by ebb_collect(). */
+Test(leak, what_was_dropped_before_the_report_is_none)
+{
+    with_context(ctx) {
+        for (int in_step = 0; in_step < 2; in_step++)
+            for (int length = 16; length <= 40; length++) {
+                static ebb_tensor *list[LIST];
+                ebb_leak_watch *watch = NULL;
+                ebb_leak_report r;
+                check_ok(ebb_leak_watch_new(&watch, ctx));
+                for (int step = 1; step <= length; step++) {
+                    keep_one(list, step, ctx, 1);
+                    if (step == length && in_step) clear(list);
+                    ebb_leak_watch_step(watch);
+                }
+                cr_assert(in_step || ebb_leak_grows(watch));
+                clear(list);
+                ebb_leak_report_get(&r, watch);
+                check_nothing(&r);
+                cr_assert(!ebb_leak_grows(watch));
+                ebb_leak_watch_free(watch);
+            }
+    }
+}
+
+Test(leak, a_list_that_is_cleared_every_few_steps_is_none_after_the_first_time)
+{
+    with_context(ctx) {
+        for (int length = 16; length <= 64; length += 6) {
+            static ebb_tensor *list[LIST];
+            ebb_leak_watch *watch = NULL;
+            ebb_leak_report r;
+            check_ok(ebb_leak_watch_new(&watch, ctx));
+            for (int step = 1; step <= 5 * length; step++) {
+                keep_one(list, step, ctx, 1);
+                if (step % length == 0) clear(list);
+                ebb_leak_watch_step(watch);
+                ebb_leak_report_get(&r, watch);
+                cr_assert(!r.grows || (step < length && r.n_holders > 0), "every %d, step %d", length, step);
+            }
+            ebb_leak_watch_free(watch);
+            clear(list);
+        }
+    }
+}
+
 /* A hook whose data hold a result of the tensor that it hangs on. */
 static ebb_status just_look(void *user, ebb_tensor *t, ebb_tensor **grad)
 {
@@ -379,6 +481,8 @@ Test(leak, cycles_are_counted_and_told_by_their_hooks)
         cr_assert(strstr(why, "hook at test_leak.c:") && strstr(why, " on 'x', which holds f32[32, 32]"), "%s", why);
         cr_assert(strstr(why, "handle") == NULL, "no name is left: %s", why);
         cr_assert_eq(ebb_collect(ctx), 2 * CYCLES);
+        ebb_leak_report_get(&report, watch);
+        check_nothing(&report);
         for (int i = 0; i < CYCLES; i++) ebb_leak_watch_step(watch);
         ebb_leak_report_get(&report, watch);
         cr_assert(!report.grows && report.cyclic == 0);
