@@ -53,6 +53,7 @@ typedef enum ebb_batch_stop {
     EBB_BATCH_FITS,
     EBB_BATCH_LIMIT,  /* the bytes asked for */
     EBB_BATCH_BUDGET, /* memory.checkpoint "budget:SIZE" */
+    EBB_BATCH_MEMORY, /* memory.limit */
     EBB_BATCH_HOST,   /* memory.host_limit */
     EBB_BATCH_SHAPE,  /* a tensor's size */
     EBB_BATCH_DATA,   /* it would hold no more: the data has `batch` items */
@@ -60,8 +61,8 @@ typedef enum ebb_batch_stop {
 } ebb_batch_stop;
 EBB_API const char *ebb_batch_stop_text(ebb_batch_stop stop);
 
-/* The largest train.batch, of at most the data's items, whose peak of reserved bytes is at most `limit_bytes`; 0: options->device's memory,
- * where that is an accelerator, dry or not. */
+/* The largest train.batch, of at most the data's items, whose peak of reserved bytes is at most `limit_bytes` and
+ * which the config's own limits let run; 0: options->device's memory, where that is an accelerator, dry or not. */
 typedef struct ebb_max_batch_result {
     int64_t batch; /* 0: not even one */
     size_t peak_reserved_bytes;

@@ -1,6 +1,7 @@
 """Planning on the command line.  usage: test_plan.py PROGRAM PROJECT"""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -186,6 +187,22 @@ class MaxBatch(unittest.TestCase):
         self.assertEqual((whole["batch"], whole["next_batch_peak_reserved_bytes"]), (60, None))
         planned = ebb("max-batch", GPT, "--limit", "1TiB", "--set", "memory.checkpoint=budget:2MiB").stdout
         self.assertIn("memory.checkpoint's budget", planned)
+
+    def test_the_configs_own_limit_holds_and_is_named(self):
+        own = ["--set", "data.items=100000", "--set", "memory.limit=30MiB"]
+        found = ebb_json("max-batch", GPT, *own, "--limit", "64MiB")
+        self.assertEqual((found["stopped_by"], found["next_batch_peak_reserved_bytes"]), ("memory.limit", None))
+        self.assertLessEqual(found["peak_reserved_bytes"], 30 << 20)
+        for more, status in ((0, DONE), (1, 3)):
+            train = ebb("estimate", GPT, *own, "--set", f"train.batch={found['batch'] + more}")
+            self.assertEqual(train.returncode, status, train.stderr)
+
+    def test_two_peaks_that_would_read_the_same_are_told_in_bytes(self):
+        said = ebb("max-batch", GPT, "--limit", "64GiB", "--set", "data.items=100000000",
+                   "--set", "memory.allocator.offset_plan=true").stdout
+        bytes_of = re.findall(r"\((\d+) bytes\)", said)
+        self.assertEqual(len(bytes_of), 2, said)
+        self.assertLess(int(bytes_of[0]), int(bytes_of[1]))
 
     def test_without_a_limit_an_accelerators_memory_is_it(self):
         with tempfile.TemporaryDirectory() as folder:
