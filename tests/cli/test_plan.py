@@ -158,13 +158,25 @@ class Plan(unittest.TestCase):
                    "memory.checkpoint=plan:" + self.file)
         self.assertEqual(same.returncode, DONE, same.stderr)
 
+    def test_rows_of_the_frontier_read_differently(self):
+        rows = ebb("plan", GPT, "--set", "model.layers=12", "--set", "model.width=64", "--set", "model.context=64",
+                   "--frontier").stdout.splitlines()[2:]
+        words = [row.split("%  ")[1] for row in rows]
+        self.assertEqual(len(set(words)), len(rows), "\n".join(rows))
+        self.assertIn("gelu in 11, layernorm in 12, linear in 4 of 12 blocks", words)
+        self.assertLessEqual(max(map(len, rows)), 100)
+
     def test_wrong_usage_is_2(self):
         for arguments, words in ((["plan", GPT], "--budget"), (["plan", GPT, "--budget", "much"], "--budget"),
                                  (["plan", GPT, "--budget", "1GiB", "--frontier"], "--frontier"),
                                  (["plan", GPT, "--frontier", "--write", "x"], "--write"),
                                  (["plan", GPT, "--budget", "1GiB", "--html", "x.html"], "--html"),
                                  (["plan", GPT, "--frontier", "--html", "/nonexistent/x.html"], "/nonexistent"),
+                                 (["plan", GPT, "--budget", "1GiB", "--write", "/nonexistent/x"], "/nonexistent/x"),
+                                 (["grads", GPT, "--weights", "w", "--batch", "b", "--out", "/nonexistent/x"], "/nonexistent/x"),
                                  (["trace", GPT, "--frontier"], "--frontier"),
+                                 (["train", GPT, "--set", "memory.checkpoint=evry:1"], '"budget:SIZE" and "plan:FILE" too'),
+                                 (["train", GPT, "--set", "memory.checkpoint=3"], '"budget:SIZE" and "plan:FILE" too'),
                                  (["max-batch", GPT], "--limit"), (["max-batch", GPT, "--limit", "x"], "--limit"),
                                  (["info", GPT], "--calibrate"),
                                  (["train", GPT, "--set", "memory.checkpoint=budget:x"], "budget:SIZE"),
