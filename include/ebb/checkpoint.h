@@ -96,10 +96,11 @@ EBB_API void ebb_host_memory_reset_peak(ebb_context *ctx);
 typedef struct ebb_segment_report {
     const char *name;       /* valid while the context is; "" for those without one */
     uint64_t runs;          /* ended so far */
-    size_t promised_bytes;  /* of values that nodes save and that it does not keep; each once */
+    size_t promised_bytes;  /* of values that nodes save and that it makes again; each once.  What it keeps, views
+                               of that and what a segment around it makes again are not among them */
     size_t freed_bytes;     /* of those, what was free before it was needed again */
-    size_t input_bytes;     /* what it keeps, to recompute from */
-    uint64_t recomputed;    /* times */
+    size_t input_bytes;     /* what it keeps, to recompute from; parameters and the batch aside, each storage once */
+    uint64_t recomputed;    /* times that a call ran again, views aside */
     double recompute_ms;    /* all of them together; replays of other segments inside it not counted */
     const char *warning;    /* why it frees nothing; NULL: it frees something */
 } ebb_segment_report;

@@ -1,5 +1,5 @@
 /* ebb/plan.h: the fastest way to fit a training step into a budget of bytes, found before it runs.
- * A plan says which blocks run as segments, nested to any depth, which ops of which blocks are made again
+ * A plan says which blocks run as segments, nested to any depth (in a file at most 128), which ops of which blocks are made again
  * from their inputs, and which blocks keep what they save in host memory.  Every plan here was confirmed by a dry run: its peaks are exact. */
 #ifndef EBB_PLAN_H
 #define EBB_PLAN_H
@@ -35,11 +35,12 @@ EBB_API EBB_NODISCARD ebb_status ebb_plan_frontier(ebb_plan *plans[], int max, i
 EBB_API void ebb_plan_free(ebb_plan *plan); /* NULL is a no-op */
 
 EBB_API ebb_plan_info ebb_plan_info_get(const ebb_plan *plan);
-/* "3 segments, 2 deep, over 9 of 12 blocks; gelu, layernorm in 3 blocks; 2 blocks offloaded"; free() it; NULL: no memory. */
+/* "3 segments, 2 deep, over 9 of 12 blocks; gelu, layernorm in 3, linear in 1; 2 offloaded"; free() it; NULL: no memory. */
 EBB_API char *ebb_plan_describe(const ebb_plan *plan);
 /* The plan as JSON text, as in its file; free() it; NULL: no memory. */
 EBB_API char *ebb_plan_print(const ebb_plan *plan);
-/* The file that memory.checkpoint "plan:FILE" reads.  Errors: EIO, ENOMEM. */
+/* The file that memory.checkpoint "plan:FILE" reads.  In it any of "segments", "recompute" and "offload" may be absent,
+ * and segments nest at most 128 deep.  Errors: EIO, ENOMEM. */
 EBB_API EBB_NODISCARD ebb_status ebb_plan_save(const ebb_plan *plan, const char *path);
 
 /* What the config takes with its own memory.checkpoint, whatever it is, by the same dry run and the same model of
@@ -53,6 +54,7 @@ typedef enum ebb_batch_stop {
     EBB_BATCH_FITS,
     EBB_BATCH_LIMIT,  /* the bytes asked for */
     EBB_BATCH_BUDGET, /* memory.checkpoint "budget:SIZE" */
+    EBB_BATCH_MEMORY, /* memory.limit */
     EBB_BATCH_HOST,   /* memory.host_limit */
     EBB_BATCH_SHAPE,  /* a tensor's size */
     EBB_BATCH_DATA,   /* it would hold no more: the data has `batch` items */
@@ -60,8 +62,8 @@ typedef enum ebb_batch_stop {
 } ebb_batch_stop;
 EBB_API const char *ebb_batch_stop_text(ebb_batch_stop stop);
 
-/* The largest train.batch, of at most the data's items, whose peak of reserved bytes is at most `limit_bytes`; 0: options->device's memory,
- * where that is an accelerator, dry or not. */
+/* The largest train.batch, of at most the data's items, whose peak of reserved bytes is at most `limit_bytes` and
+ * which the config's own limits let run; 0: options->device's memory, where that is an accelerator, dry or not. */
 typedef struct ebb_max_batch_result {
     int64_t batch; /* 0: not even one */
     size_t peak_reserved_bytes;

@@ -191,11 +191,14 @@ static ebb_status add_arena(ebb__pool *pool, struct ebb__plan_state *state)
     ebb_status status = ebb__block_store_reserve(&pool->store, 1);
     if (status == EBB_OK) status = ebb__segment_add(pool, &block, &request);
     if (status != EBB_OK) return status;
-    if (!block)
+    if (!block) {
+        pool->stats.n_ooms++;
+        pool->counters.n_ooms++;
         return ebb_fail(
             EBB_ENOMEM,
             "out of memory: an offset plan's arena of %zu bytes does not fit; limit %zu",
             request.segment_bytes, pool->limit_bytes);
+    }
     state->arena = block->segment;
     ebb__block_to_tree(pool, block);
     return EBB_OK;

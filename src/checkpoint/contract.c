@@ -79,7 +79,7 @@ static const char *why_nothing(const ebb__contract *c)
         return "all that it promised is alive without it: a variable holds it, or a node outside saves it (its own "
                "result is saved by the next op)";
     if (c->n_kept > 0) return "its policy keeps what its ops save";
-    return "its ops save only what came in from outside, which is kept to recompute from";
+    return "its ops save only what came in from outside, which it needs to recompute from";
 }
 
 void ebb__contract_end(ebb__contract *c)

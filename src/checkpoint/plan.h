@@ -5,7 +5,7 @@
 
 #include <ebb/plan.h>
 
-enum { EBB__MAX_PLAN_OPS = 32, EBB__MAX_RECIPES = 128 };
+enum { EBB__MAX_PLAN_OPS = 32, EBB__MAX_RECIPES = 128, EBB__MAX_PLAN_DEPTH = 128 };
 
 struct ebb_plan {
     int n_blocks;

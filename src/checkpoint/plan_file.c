@@ -1,9 +1,11 @@
 #include "checkpoint/plan_file.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/policy.h"
 #include "core/file.h"
 #include "core/json.h"
 #include "core/mem.h"
@@ -138,103 +140,154 @@ static const ebb__field recompute_fields[] = {
     { .key = "ops", .kind = EBB__JSON, .offset = offsetof(item_keys, ops), .required = true },
 };
 
-static ebb_status read_blocks(ebb_block_range *out, const cJSON *pair, int blocks, const char *path)
+/* The place in the file that is being read, for messages: "FILE: plan.segments[3].inside[0]". */
+typedef struct reader {
+    ebb_plan *plan;
+    char at[2048]; /* cut where it is longer */
+} reader;
+
+/* Returns what leave() takes. */
+EBB_PRINTF(2, 3)
+static size_t enter(reader *r, const char *fmt, ...)
+{
+    size_t before = strlen(r->at);
+    va_list list;
+    va_start(list, fmt);
+    vsnprintf(r->at + before, sizeof(r->at) - before, fmt, list);
+    va_end(list);
+    return before;
+}
+
+static void leave(reader *r, size_t before) { r->at[before] = '\0'; }
+
+/* A list that is absent is an empty one. */
+static ebb_status check_list(const reader *r, const cJSON *list, const char *of)
+{
+    if (!list || cJSON_IsArray(list)) return EBB_OK;
+    return ebb_fail(EBB_EFORMAT, "%s: expected a list of %s", r->at, of);
+}
+
+static ebb_status read_blocks(ebb_block_range *out, const cJSON *pair, const reader *r)
 {
     const cJSON *a = cJSON_GetArrayItem(pair, 0), *b = cJSON_GetArrayItem(pair, 1);
     bool right = cJSON_IsArray(pair) && cJSON_GetArraySize(pair) == 2 && cJSON_IsNumber(a) && cJSON_IsNumber(b) &&
                  a->valuedouble == a->valueint && b->valuedouble == b->valueint;
-    if (!right || a->valueint < 0 || a->valueint > b->valueint || b->valueint >= blocks)
-        return ebb_fail(EBB_EFORMAT, "%s: expected [first, last], 0 <= first <= last < %d", path, blocks);
+    if (!right || a->valueint < 0 || a->valueint > b->valueint || b->valueint >= r->plan->n_blocks)
+        return ebb_fail(EBB_EFORMAT, "%s: expected [first, last], 0 <= first <= last < %d", r->at, r->plan->n_blocks);
     *out = (ebb_block_range){ a->valueint, b->valueint };
     return EBB_OK;
 }
 
-static ebb_status read_item_blocks(ebb_block_range *out, const item_keys *keys, const ebb_plan *plan, const char *path)
+static ebb_status read_item(item_keys *keys, ebb_block_range *blocks, const cJSON *item, reader *r,
+                            const ebb__field *fields)
 {
-    char here[544];
-    snprintf(here, sizeof(here), "%s.blocks", path);
-    return read_blocks(out, keys->blocks, plan->n_blocks, here);
+    EBB_TRY(ebb__json_read(keys, item, r->at, fields, 2));
+    size_t before = enter(r, ".blocks");
+    EBB_TRY(read_blocks(blocks, keys->blocks, r));
+    leave(r, before);
+    return EBB_OK;
 }
 
-enum { MAX_DEPTH = 128 };
-
-static ebb_status read_segments(ebb_plan *plan, const cJSON *list, ebb_block_range within, int depth, const char *path)
+static ebb_status misplaced(const reader *r, ebb_block_range wrong, int next, int last)
 {
+    char free[64] = "no block is free any more";
+    if (next <= last) snprintf(free, sizeof(free), "blocks %d to %d are free", next, last);
+    return ebb_fail(EBB_EFORMAT, "%s: [%d, %d]: segments come in order without overlap, and one inside another holds fewer "
+                    "blocks; here %s", r->at, wrong.first, wrong.last, free);
+}
+
+static ebb_status read_segments(reader *r, const cJSON *list, ebb_block_range within, int depth)
+{
+    ebb_plan *plan = r->plan;
     int i = 0, next = within.first;
-    if (list && !cJSON_IsArray(list)) return ebb_fail(EBB_EFORMAT, "%s: expected a list of segments", path);
-    if (depth > MAX_DEPTH) return ebb_fail(EBB_EFORMAT, "%s: segments nest deeper than %d", path, MAX_DEPTH);
+    EBB_TRY(check_list(r, list, "segments"));
+    if (depth >= EBB__MAX_PLAN_DEPTH && list && list->child)
+        return ebb_fail(EBB_EFORMAT, "%s: segments nest deeper than %d", r->at, EBB__MAX_PLAN_DEPTH);
     for (const cJSON *item = list ? list->child : NULL; item; item = item->next, i++) {
         item_keys keys = { 0 };
-        ebb_block_range r = { 0, 0 };
-        char here[512];
-        snprintf(here, sizeof(here), "%.400s[%d]", path, i);
-        EBB_TRY(ebb__json_read(&keys, item, here, segment_fields, 2));
-        EBB_TRY(read_item_blocks(&r, &keys, plan, here));
-        bool whole = depth > 0 && r.first == within.first && r.last == within.last;
-        if (r.first < next || r.last > within.last || whole || plan->n_segments == 2 * plan->n_blocks)
-            return ebb_fail(EBB_EFORMAT, "%s: [%d, %d]: segments come in order without overlap, and one inside "
-                            "another holds fewer blocks; here blocks %d to %d are free", here, r.first, r.last, next,
-                            within.last);
-        plan->segments[plan->n_segments++] = r;
-        next = r.last + 1;
-        char inside[544];
-        snprintf(inside, sizeof(inside), "%s.inside", here);
-        EBB_TRY(read_segments(plan, keys.inside, r, depth + 1, inside));
+        ebb_block_range blocks = { 0, 0 };
+        size_t before = enter(r, "[%d]", i);
+        EBB_TRY(read_item(&keys, &blocks, item, r, segment_fields));
+        bool whole = depth > 0 && blocks.first == within.first && blocks.last == within.last;
+        if (blocks.first < next || blocks.last > within.last || whole || plan->n_segments == 2 * plan->n_blocks)
+            return misplaced(r, blocks, next, within.last);
+        plan->segments[plan->n_segments++] = blocks;
+        next = blocks.last + 1;
+        (void)enter(r, ".inside");
+        EBB_TRY(read_segments(r, keys.inside, blocks, depth + 1));
+        leave(r, before);
     }
     return EBB_OK;
 }
 
-static ebb_status read_ops(uint32_t *mask, ebb_plan *plan, const cJSON *list, const char *path)
+static ebb_status read_ops(uint32_t *mask, const cJSON *list, reader *r)
 {
+    size_t before = enter(r, ".ops");
     *mask = 0;
-    if (!cJSON_IsArray(list)) return ebb_fail(EBB_EFORMAT, "%s.ops: expected a list of op names", path);
+    EBB_TRY(check_list(r, list, "op names"));
     for (const cJSON *item = list->child; item; item = item->next) {
-        const ebb_op *op = cJSON_IsString(item) ? ebb_op_find(item->valuestring) : NULL;
-        if (!op) return ebb_fail(EBB_EFORMAT, "%s.ops: no op \"%.40s\"", path, cJSON_IsString(item) ? item->valuestring : "");
-        uint32_t bit = ebb__plan_op(plan, op);
-        if (!bit) return ebb_fail(EBB_EFORMAT, "%s.ops: more than %d different ops", path, EBB__MAX_PLAN_OPS);
+        const ebb_op *op = NULL;
+        if (!cJSON_IsString(item)) return ebb_fail(EBB_EFORMAT, "%s: expected a list of op names", r->at);
+        if (ebb__op_find_named(&op, item->valuestring, r->at) != EBB_OK) return EBB_EFORMAT; /* it has said so */
+        uint32_t bit = ebb__plan_op(r->plan, op);
+        if (!bit) return ebb_fail(EBB_EFORMAT, "%s: more than %d different ops", r->at, EBB__MAX_PLAN_OPS);
         *mask |= bit;
     }
+    leave(r, before);
     return EBB_OK;
 }
 
-static ebb_status read_recompute(ebb_plan *plan, const cJSON *list)
+static ebb_status read_recompute(reader *r, const cJSON *list)
 {
     int i = 0;
-    if (list && !cJSON_IsArray(list)) return ebb_fail(EBB_EFORMAT, "plan.recompute: expected a list");
+    EBB_TRY(check_list(r, list, "blocks and their ops, such as [{\"blocks\": [0, 3], \"ops\": [\"gelu\"]}]"));
     for (const cJSON *item = list ? list->child : NULL; item; item = item->next, i++) {
         item_keys keys = { 0 };
-        ebb_block_range r = { 0, 0 };
+        ebb_block_range blocks = { 0, 0 };
         uint32_t ops = 0;
-        char here[64];
-        snprintf(here, sizeof(here), "plan.recompute[%d]", i);
-        EBB_TRY(ebb__json_read(&keys, item, here, recompute_fields, 2));
-        EBB_TRY(read_item_blocks(&r, &keys, plan, here));
-        EBB_TRY(read_ops(&ops, plan, keys.ops, here));
-        for (int b = r.first; b <= r.last; b++) plan->ops[b] |= ops;
+        size_t before = enter(r, "[%d]", i);
+        EBB_TRY(read_item(&keys, &blocks, item, r, recompute_fields));
+        EBB_TRY(read_ops(&ops, keys.ops, r));
+        for (int b = blocks.first; b <= blocks.last; b++) r->plan->ops[b] |= ops;
+        leave(r, before);
     }
     return EBB_OK;
 }
 
-static ebb_status read_offload(ebb_plan *plan, const cJSON *list)
+static ebb_status read_offload(reader *r, const cJSON *list)
 {
     int i = 0;
-    if (list && !cJSON_IsArray(list))
-        return ebb_fail(EBB_EFORMAT, "plan.offload: expected a list of block ranges, such as [[0, 3]]");
+    EBB_TRY(check_list(r, list, "block ranges, such as [[0, 3]]"));
     for (const cJSON *item = list ? list->child : NULL; item; item = item->next, i++) {
-        ebb_block_range r = { 0, 0 };
-        char here[64];
-        snprintf(here, sizeof(here), "plan.offload[%d]", i);
-        EBB_TRY(read_blocks(&r, item, plan->n_blocks, here));
-        for (int b = r.first; b <= r.last; b++) plan->offload[b] = true;
+        ebb_block_range blocks = { 0, 0 };
+        size_t before = enter(r, "[%d]", i);
+        EBB_TRY(read_blocks(&blocks, item, r));
+        for (int b = blocks.first; b <= blocks.last; b++) r->plan->offload[b] = true;
+        leave(r, before);
     }
+    return EBB_OK;
+}
+
+static ebb_status read_lists(reader *r, const plan_keys *keys)
+{
+    size_t before = enter(r, ".segments");
+    EBB_TRY(read_segments(r, keys->segments, (ebb_block_range){ 0, r->plan->n_blocks - 1 }, 0));
+    leave(r, before);
+    (void)enter(r, ".recompute");
+    EBB_TRY(read_recompute(r, keys->recompute));
+    leave(r, before);
+    (void)enter(r, ".offload");
+    EBB_TRY(read_offload(r, keys->offload));
+    leave(r, before);
     return EBB_OK;
 }
 
 static ebb_status read_plan(ebb_plan *plan, const cJSON *root, const char *path, const char *sha256)
 {
     plan_keys keys = { 0 };
-    EBB_TRY(ebb__json_read(&keys, root, "plan", plan_fields, sizeof(plan_fields) / sizeof(plan_fields[0])));
+    reader r = { .plan = plan };
+    (void)enter(&r, "%s: plan", path);
+    EBB_TRY(ebb__json_read(&keys, root, r.at, plan_fields, sizeof(plan_fields) / sizeof(plan_fields[0])));
     if (keys.schema != PLAN_SCHEMA)
         return ebb_fail(EBB_EUNSUPPORTED, "%s: a plan of schema %lld; this ebb reads schema %d", path,
                         (long long)keys.schema, PLAN_SCHEMA);
@@ -243,9 +296,7 @@ static ebb_status read_plan(ebb_plan *plan, const cJSON *root, const char *path,
                         "the model, train.batch, train.accumulate or train.precision differ; make a new one with ebb plan",
                         path, keys.sha256, sha256);
     memcpy(plan->config_sha256, keys.sha256, sizeof(keys.sha256));
-    EBB_TRY(read_segments(plan, keys.segments, (ebb_block_range){ 0, plan->n_blocks - 1 }, 0, "plan.segments"));
-    EBB_TRY(read_recompute(plan, keys.recompute));
-    EBB_TRY(read_offload(plan, keys.offload));
+    EBB_TRY(read_lists(&r, &keys));
     EBB_TRY(ebb__ranges_check(plan->segments, plan->n_segments, plan->n_blocks, path));
     return ebb__plan_check_offload(plan, path);
 }
@@ -261,60 +312,4 @@ ebb_status ebb__plan_load(ebb_plan **out, const char *path, int blocks, const ch
     if (st == EBB_OK) *out = plan;
     else ebb_plan_free(plan);
     return st;
-}
-
-/* ---- in words ------------------------------------------------------------------------------- */
-
-static int depth_of(const ebb_plan *plan)
-{
-    int deepest = 0;
-    for (int i = 0; i < plan->n_segments; i++) {
-        int depth = 1;
-        for (int k = 0; k < i; k++) depth += plan->segments[k].last >= plan->segments[i].last;
-        if (depth > deepest) deepest = depth;
-    }
-    return deepest;
-}
-
-char *ebb_plan_describe(const ebb_plan *plan)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    if (!out) return NULL;
-    int covered = 0, last = -1, recomputing = 0, offloaded = 0;
-    for (int i = 0; i < plan->n_segments; i++) {
-        if (plan->segments[i].first <= last) continue;
-        last = plan->segments[i].last;
-        covered += last - plan->segments[i].first + 1;
-    }
-    for (int b = 0; b < plan->n_blocks; b++) {
-        recomputing += plan->ops[b] != 0;
-        offloaded += plan->offload[b];
-    }
-    const char *before = "";
-    if (plan->n_segments) {
-        int depth = depth_of(plan);
-        fprintf(out, "%d segment%s", plan->n_segments, plan->n_segments == 1 ? "" : "s");
-        if (depth > 1) fprintf(out, ", %d deep,", depth);
-        fprintf(out, " over %d of %d blocks", covered, plan->n_blocks);
-        before = "; ";
-    }
-    if (recomputing) {
-        uint32_t all = 0;
-        for (int b = 0; b < plan->n_blocks; b++) all |= plan->ops[b];
-        for (int i = 0; i < plan->n_names; i++) {
-            if (!(all & 1u << i)) continue;
-            fprintf(out, "%s%s", before, plan->names[i]->name);
-            before = ", ";
-        }
-        fprintf(out, " in %d", recomputing);
-        if (!plan->n_segments) fprintf(out, " of %d blocks", plan->n_blocks);
-        before = "; ";
-    }
-    if (offloaded) fprintf(out, "%s%d offloaded", before, offloaded);
-    if (!plan->n_segments && !recomputing && !offloaded) fprintf(out, "everything kept");
-    if (fclose(out) == 0) return text;
-    free(text);
-    return NULL;
 }

@@ -4,8 +4,9 @@
 
 #include "checkpoint/plan.h"
 
-/* A plan for `blocks` blocks and the config of that hash.  Errors: EIO, EFORMAT (the file's path, and the
- * JSON path in it), EINVAL (a plan for another config; segments that do not nest). */
+/* A plan for `blocks` blocks and the config of that hash.  Every message begins with the
+ * file's path.  Errors: EIO, EFORMAT (with the JSON path in it), EINVAL (a key that is unknown, missing or of the wrong
+ * type; a plan for another config; segments that do not nest). */
 EBB_NODISCARD ebb_status ebb__plan_load(ebb_plan **out, const char *path, int blocks, const char *sha256);
 
 #endif

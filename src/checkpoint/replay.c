@@ -218,13 +218,15 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static ebb_status fill(ebb__segment *s)
+/* *makes: a call runs that makes bytes; else slots only look at what the segment keeps. */
+static ebb_status fill(ebb__segment *s, bool *makes)
 {
     replay r;
     ebb_status st = replay_init(&r, s);
     if (st != EBB_OK) return st;
     ebb__segment_retain(s);
     find_needed(&r);
+    for (size_t e = 0; e < s->n_entries; e++) *makes |= r.run[e] && !(s->entries[e].record->op->flags & EBB_OP_VIEW);
     ebb__phase before = ebb__phase_set(s->ctx, EBB__PHASE_RECOMPUTE);
     bool in_recipe = s->ctx->in_recipe;
     s->ctx->in_recipe = s->recipe;
@@ -247,16 +249,17 @@ static ebb_status fill(ebb__segment *s)
 /* Replays nest; each counts its own time. */
 ebb_status ebb__segment_fill(ebb__segment *s)
 {
-    if (!s->contract) return fill(s);
+    bool makes = false;
+    if (!s->contract) return fill(s, &makes);
     ebb__contract *contract = s->contract;
     atomic_fetch_add(&contract->refs, 1);
     double before = s->ctx->replay_ms, start = now_ms();
     ebb_context *ctx = s->ctx;
     ctx->replay_ms = 0;
     ebb__contract_end(contract);
-    ebb_status st = fill(s);
+    ebb_status st = fill(s, &makes);
     double spent = now_ms() - start;
-    ebb__contract_recomputed(contract, spent - ctx->replay_ms);
+    if (makes) ebb__contract_recomputed(contract, spent - ctx->replay_ms);
     ctx->replay_ms = before + spent;
     ebb__contract_release(contract);
     return st;

@@ -87,8 +87,10 @@ void ebb__promise_take(ebb__slot *slot, ebb__promise promise, ebb_storage *stora
     slot->next = s->promises;
     if (slot->next) slot->next->prev = slot;
     s->promises = slot;
-    s->ctx->promised_bytes += slot->bytes;
-    if (s->contract) ebb__contract_promise(s->contract, storage, slot->bytes);
+    if (ebb__segment_makes(s, promise.value)) {
+        s->ctx->promised_bytes += slot->bytes;
+        if (s->contract) ebb__contract_promise(s->contract, storage, slot->bytes);
+    }
     slot->hash = ebb__check_hash(storage);
     ebb__segment_retain(s);
 }

@@ -89,11 +89,21 @@ static void save_external(const ebb__segment *s, ebb__slot *slot, ebb_tensor *t)
     else ebb__slot_keep(slot, t->storage, t->offset);
 }
 
+/* Externals may be views of one storage, which is kept once. */
+static bool keeps_already(const ebb__segment *s, const ebb_storage *storage)
+{
+    for (size_t k = 0; k < s->n_externals; k++) {
+        const ebb__slot *slot = &s->externals[k]->slot;
+        if (slot->storage == storage || (slot->pack && slot->pack == storage->pack)) return true;
+    }
+    return false;
+}
+
 static int32_t add_external(ebb__segment *s, ebb_tensor *t, bool keep)
 {
     ebb__external *x = s->spare[--s->n_spare];
     x->dtype = t->dtype;
-    bool counts = s->contract && t->storage->base > EBB_CAT_INPUT && !keep;
+    bool counts = s->contract && t->storage->base > EBB_CAT_INPUT && !keep && !keeps_already(s, t->storage);
     if (keep) ebb__slot_keep(&x->slot, t->storage, t->offset);
     else save_external(s, &x->slot, t);
     if (counts && !x->slot.promise.segment) s->contract->input_bytes += x->slot.bytes;
@@ -101,6 +111,17 @@ static int32_t add_external(ebb__segment *s, ebb_tensor *t, bool keep)
     s->externals[s->n_externals - 1] = x;
     ebb__uid_map_put(&s->map, t->id, value);
     return value;
+}
+
+/* A view is of its base's bytes. */
+bool ebb__segment_makes(const ebb__segment *s, int32_t value)
+{
+    while (value >= 0) {
+        const ebb__entry *entry = &s->entries[value / EBB_MAX_OUT];
+        if (!(entry->record->op->flags & EBB_OP_VIEW)) return true;
+        value = entry->source[0];
+    }
+    return false;
 }
 
 void ebb__segment_append(ebb__segment *s, ebb__record *record, ebb_tensor *const ins[], ebb_tensor *const outs[],

@@ -61,6 +61,8 @@ EBB_NODISCARD ebb_status ebb__segment_reserve(ebb__segment *segment, int n_in, i
 /* Appends the call: inputs that are no values yet become externals, kept or promised by `outer`. */
 void ebb__segment_append(ebb__segment *segment, ebb__record *record, ebb_tensor *const ins[], ebb_tensor *const outs[],
                          ebb_saver saver);
+/* A replay runs a call to make that value; else the bytes are an external's, kept or promised elsewhere. */
+bool ebb__segment_makes(const ebb__segment *segment, int32_t value);
 /* What forward alone needed is freed. */
 void ebb__segment_close(ebb__segment *segment);
 

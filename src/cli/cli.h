@@ -79,6 +79,10 @@ int cli_fail_config(const cli_args *args, ebb_status status);
 int cli_fail_about(const cli_args *args, ebb_status status, const char *what);
 /* An error of a run: where it tells of a data file, the file's key is put in front. */
 int cli_fail_run(const cli_args *args, ebb_status status, const ebb_config *config);
+/* An error with a text of its own. */
+int cli_fail_text(const cli_args *args, ebb_status status, const char *text);
+/* The exit status that `status` means. */
+int cli_exit_status(ebb_status status);
 /* Wrong usage: the text on stderr (and as JSON), and where help is. */
 int cli_usage(const cli_args *args, const char *fmt, ...) EBB_PRINTF(2, 3);
 
@@ -213,5 +217,9 @@ typedef struct cli_variant {
     const char *value; /* within set */
 } cli_variant;
 int cli_variants(cli_variant variants[CLI_MAX_VARIANTS], const cli_args *args, const char *vary);
+/* Names of at most `room` columns (< CLI_NAME_BYTES): the values, of objects that are longer only what differs.
+ * True: some do not tell which row it is even so, and begin with its number, from 1. */
+enum { CLI_NAME_BYTES = 32 };
+bool cli_variant_names(char names[][CLI_NAME_BYTES], const cli_variant variants[], int n, int room);
 
 #endif

@@ -4,6 +4,8 @@
 
 #include "cli.h"
 
+enum { WHY_BYTES = 1024 };
+
 typedef struct comparison {
     const cli_args *args;
     ebb_config *config;
@@ -11,7 +13,26 @@ typedef struct comparison {
     cli_variant variants[CLI_MAX_VARIANTS];
     ebb_train_result measured[CLI_MAX_VARIANTS], predicted[CLI_MAX_VARIANTS];
     cli_segments segments[CLI_MAX_VARIANTS];
+    ebb_status failed[CLI_MAX_VARIANTS]; /* EBB_OK: it ran */
+    char why[CLI_MAX_VARIANTS][WHY_BYTES];
 } comparison;
+
+static bool ran(const comparison *c, int i) { return c->failed[i] == EBB_OK; }
+
+static int n_ran(const comparison *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->n_done; i++) n += ran(c, i);
+    return n;
+}
+
+/* What the others are compared with; there is one. */
+static int first_ran(const comparison *c)
+{
+    int i = 0;
+    while (i < c->n_done - 1 && !ran(c, i)) i++;
+    return i;
+}
 
 /* ---- running ------------------------------------------------------------------------------ */
 
@@ -49,6 +70,15 @@ static ebb_status run_variant(comparison *c, int i, const ebb_config *config,
     return st;
 }
 
+/* Its row says why; the others stand.  Files that cannot be read are every row's. */
+static int note_failure(comparison *c, int i, ebb_status st, const ebb_config *config)
+{
+    if (st == EBB_EIO) return cli_fail_run(c->args, st, config);
+    c->failed[i] = st;
+    snprintf(c->why[i], WHY_BYTES, "%s", ebb_message());
+    return CLI_DONE;
+}
+
 /* Every config is read before the first run: a wrong value costs no time. */
 static int run_all(comparison *c)
 {
@@ -62,7 +92,7 @@ static int run_all(comparison *c)
     for (int i = 0; i < c->n && status == CLI_DONE && !cli_interrupted(); i++) {
         ebb_progress_line line;
         ebb_status st = run_variant(c, i, configs[i], &line);
-        if (st != EBB_OK) status = cli_fail_run(c->args, st, configs[i]);
+        if (st != EBB_OK) status = note_failure(c, i, st, configs[i]);
         if (!cli_interrupted()) c->n_done = i + 1; /* one that was cut short compares with none */
     }
     for (int i = 0; i < c->n; i++) ebb_config_free(configs[i]);
@@ -82,6 +112,12 @@ static int print_json(const comparison *c)
         const ebb_memory_stats *p = &c->predicted[i].memory, *host = &c->predicted[i].host_memory;
         cJSON *run = cli_add_object(&json, runs);
         cli_put_text(&json, run, "name", c->variants[i].value);
+        if (!ran(c, i)) {
+            cJSON *error = cli_put_object(&json, run, "error");
+            cli_put_text(&json, error, "code", ebb_status_name(c->failed[i]));
+            cli_put_text(&json, error, "message", c->why[i]);
+            continue;
+        }
         cli_put_result(&json, run, m);
         cli_put_bytes(&json, run, "predicted_peak_allocated_bytes", p->peak_allocated_bytes);
         cli_put_bytes(&json, run, "predicted_peak_reserved_bytes", p->peak_reserved_bytes);
@@ -103,7 +139,7 @@ static size_t saved_bytes(const ebb_memory_stats *m)
 
 /* ---- the table: at most 100 columns wide --------------------------------------------------- */
 
-enum { WIDTH = 100, MAX_COLUMNS = 9, CELL_BYTES = 32 };
+enum { WIDTH = 100, MAX_COLUMNS = 9, CELL_BYTES = CLI_NAME_BYTES };
 
 static bool offloads(const comparison *c)
 {
@@ -112,14 +148,8 @@ static bool offloads(const comparison *c)
     return false;
 }
 
-/* Other columns and the gaps take 72 columns, 82 with the host's; a longer name loses its middle. */
-static const char *shorten(char out[CELL_BYTES], const comparison *c, const char *name)
-{
-    int room = offloads(c) ? WIDTH - 82 : WIDTH - 72, n = (int)strlen(name), head = (room - 3) / 2;
-    if (n <= room) snprintf(out, CELL_BYTES, "%s", name);
-    else snprintf(out, CELL_BYTES, "%.*s...%s", head, name, name + n - (room - 3 - head));
-    return out;
-}
+/* Other columns and the gaps take 72 columns, 82 with the host's. */
+static int name_room(const comparison *c) { return offloads(c) ? WIDTH - 82 : WIDTH - 72; }
 
 /* Three digits: "259 KiB". */
 static void format_bytes(char out[CELL_BYTES], size_t bytes)
@@ -135,16 +165,21 @@ static void format_bytes(char out[CELL_BYTES], size_t bytes)
     snprintf(out, CELL_BYTES, "%.*f %s", decimals, value, units[unit]);
 }
 
-static ebb_status add_row(ebb_table *table, const comparison *c, int i)
+static ebb_status add_failed(ebb_table *table, const char *name)
 {
-    const ebb_train_result *m = &c->measured[i], *first = &c->measured[0];
+    return ebb_table_row(table, (const char *const[MAX_COLUMNS]){ name, "-", "-", "-", "-", "-", "-", "-", "-" });
+}
+
+static ebb_status add_row(ebb_table *table, const comparison *c, int i, const char *name)
+{
+    const ebb_train_result *m = &c->measured[i], *first = &c->measured[first_ran(c)];
     const ebb_memory_stats *p = &c->predicted[i].memory;
     const size_t bytes[] = { m->memory.peak_allocated_bytes, p->peak_allocated_bytes, m->memory.peak_reserved_bytes,
                              p->peak_reserved_bytes, saved_bytes(&m->memory), m->host_memory.peak_allocated_bytes };
     char text[MAX_COLUMNS][CELL_BYTES];
     const char *cells[MAX_COLUMNS];
     for (int k = 0; k < MAX_COLUMNS; k++) cells[k] = text[k];
-    shorten(text[0], c, c->variants[i].value);
+    cells[0] = name;
     snprintf(text[6], CELL_BYTES, m->step_ms < 1000 ? "%.4g" : "%.0f", m->step_ms);
     snprintf(text[7], CELL_BYTES, "%.2f", first->step_ms > 0 ? m->step_ms / first->step_ms : 0);
     for (int k = 0; k < 5; k++) format_bytes(text[1 + k], bytes[k]);
@@ -152,17 +187,28 @@ static ebb_status add_row(ebb_table *table, const comparison *c, int i)
     return ebb_table_row(table, cells);
 }
 
+static void print_values(const comparison *c)
+{
+    printf("\nThe rows' values:\n");
+    for (int i = 0; i < c->n_done; i++) printf("  %d: %s\n", i + 1, c->variants[i].value);
+}
+
 static ebb_status print_rows(const comparison *c)
 {
-    char path[CLI_VARIANT_BYTES], name[CELL_BYTES];
-    const cli_variant *v = &c->variants[0];
-    snprintf(path, sizeof(path), "%.*s", (int)(v->value - v->set - 1), v->set);
-    const char *const titles[] = { shorten(name, c, path), ">peak", ">predicted", ">reserved", ">predicted",
+    char path[1][CELL_BYTES], names[CLI_MAX_VARIANTS][CELL_BYTES];
+    cli_variant title = c->variants[0];
+    title.set[c->variants[0].value - c->variants[0].set - 1] = '\0';
+    title.value = title.set;
+    cli_variant_names(path, &title, 1, name_room(c));
+    bool numbered = cli_variant_names(names, c->variants, c->n_done, name_room(c));
+    const char *const titles[] = { path[0], ">peak", ">predicted", ">reserved", ">predicted",
                                    ">activations", ">step ms", ">ratio", ">host" };
     ebb_table *table = NULL;
     ebb_status st = ebb_table_new(&table, offloads(c) ? MAX_COLUMNS : MAX_COLUMNS - 1, titles);
-    for (int i = 0; i < c->n_done && st == EBB_OK; i++) st = add_row(table, c, i);
+    for (int i = 0; i < c->n_done && st == EBB_OK; i++)
+        st = ran(c, i) ? add_row(table, c, i, names[i]) : add_failed(table, names[i]);
     if (st == EBB_OK) ebb_table_print(table, stdout);
+    if (st == EBB_OK && numbered) print_values(c);
     ebb_table_free(table);
     return st;
 }
@@ -181,11 +227,11 @@ static bool is_exact(const ebb_train_result *predicted, const ebb_train_result *
 static void print_exactness(const comparison *c)
 {
     int n = 0;
-    for (int i = 0; i < c->n_done; i++) n += is_exact(&c->predicted[i], &c->measured[i]);
-    if (n == c->n_done)
+    for (int i = 0; i < c->n_done; i++) n += ran(c, i) && is_exact(&c->predicted[i], &c->measured[i]);
+    if (n == n_ran(c))
         printf("\nThe peaks that dry runs predicted are exact, to the byte.\n");
     else
-        printf("\nThe peaks that dry runs predicted are exact in %d of %d runs.\n", n, c->n_done);
+        printf("\nThe peaks that dry runs predicted are exact in %d of %d runs.\n", n, n_ran(c));
 }
 
 /* No key of memory but compress may change a result. */
@@ -199,16 +245,17 @@ static bool may_differ(const comparison *c)
 static void print_gradients(const comparison *c)
 {
     bool same = true;
-    if (c->n_done < 2 || !has_hash(&c->measured[0])) return;
-    for (int i = 1; i < c->n_done; i++)
-        same = same && strcmp(c->measured[i].gradients_sha256, c->measured[0].gradients_sha256) == 0;
+    const ebb_train_result *first = &c->measured[first_ran(c)];
+    if (n_ran(c) < 2 || !has_hash(first)) return;
+    for (int i = 0; i < c->n_done; i++)
+        same = same && (!ran(c, i) || strcmp(c->measured[i].gradients_sha256, first->gradients_sha256) == 0);
     if (same) {
         printf("The gradients of all steps are the same, bit for bit, in all runs.\n");
         return;
     }
     printf("The gradients %s between runs; their hashes:\n", may_differ(c) ? "differ" : "of all steps DIFFER");
     for (int i = 0; i < c->n_done; i++)
-        printf("  %.8s  %.80s\n", c->measured[i].gradients_sha256, c->variants[i].value);
+        if (ran(c, i)) printf("  %.8s  %.80s\n", c->measured[i].gradients_sha256, c->variants[i].value);
 }
 
 static int print_table(const comparison *c)
@@ -218,6 +265,28 @@ static int print_table(const comparison *c)
     print_exactness(c);
     print_gradients(c);
     return CLI_DONE;
+}
+
+/* The first one's exit status, after its row's and the others' reasons. */
+static int tell_failed(const comparison *c)
+{
+    int status = CLI_DONE;
+    for (int i = 0; i < c->n_done; i++) {
+        if (ran(c, i)) continue;
+        fprintf(stderr, "ebb: %s: %s\n", c->variants[i].set, c->why[i]);
+        if (status == CLI_DONE) status = cli_exit_status(c->failed[i]);
+    }
+    return status;
+}
+
+/* A comparison needs a row; without one it is an error like any other command's. */
+static int report(const comparison *c)
+{
+    if (c->n_done > 0 && n_ran(c) == 0) return cli_fail_text(c->args, c->failed[0], c->why[0]);
+    int status = CLI_DONE;
+    if (c->args->json) status = print_json(c);
+    else if (!c->args->quiet && c->n_done > 0) status = print_table(c);
+    return status == CLI_DONE ? tell_failed(c) : status;
 }
 
 static int tell_interrupted(const comparison *c)
@@ -237,8 +306,7 @@ static int run(const cli_args *args)
     if (status != CLI_DONE) return status;
     status = run_all(&c);
     ebb_config_free(c.config);
-    if (status == CLI_DONE && args->json) status = print_json(&c);
-    else if (status == CLI_DONE && !args->quiet && c.n_done > 0) status = print_table(&c);
+    if (status == CLI_DONE) status = report(&c);
     for (int i = 0; i < c.n; i++) cli_segments_free(&c.segments[i]);
     return cli_interrupted() && status == CLI_DONE ? tell_interrupted(&c) : status;
 }
@@ -259,7 +327,8 @@ const cli_command cli_compare = {
     .summary = "Trains under several values of one setting, and compares memory and time",
     .details = "Each run starts from an empty pool.  Activations are those saved for backward and\n"
                "those that a recompute refilled, at the instant of the peak.  \"predicted\" is what\n"
-               "the dry run beforehand said of the column before it.  \"ratio\" is of step times.\n",
+               "the dry run beforehand said of the column before it.  \"ratio\" is of step times.\n"
+               "A run that fails has a row of dashes; why is said on stderr, and the exit status is its own.\n",
     .options = options,
     .n_options = sizeof(options) / sizeof(options[0]),
     .run = run,

@@ -13,6 +13,7 @@ static int fail(const cli_args *args, ebb_status st, const ebb_config *config)
 static int run(const cli_args *args)
 {
     ebb_config *config = NULL;
+    if (cli_check_writable(args, args->out) != CLI_DONE) return CLI_USAGE;
     int status = cli_load_config(&config, args);
     if (status != CLI_DONE) return status;
     double loss = 0;

@@ -4,9 +4,18 @@
 
 #include "cli.h"
 
-static int report(const cli_args *args, const ebb_max_batch_result *r)
+/* The two differ: where two decimals do not show it, their bytes do. */
+static void print_next(size_t peak, size_t next)
 {
     char a[32], b[32];
+    bool alike = strcmp(ebb_size_format(peak, a, sizeof(a)), ebb_size_format(next, b, sizeof(b))) == 0;
+    if (alike) printf("peak %s reserved (%zu bytes); one more: %s (%zu bytes)\n", a, peak, b, next);
+    else printf("peak %s reserved; one more: %s\n", a, b);
+}
+
+static int report(const cli_args *args, const ebb_max_batch_result *r)
+{
+    char peak[32];
     if (args->json) {
         cli_json json = cli_json_begin();
         cli_put_number(&json, NULL, "batch", (double)r->batch);
@@ -19,11 +28,12 @@ static int report(const cli_args *args, const ebb_max_batch_result *r)
         return cli_json_end(&json, args, CLI_DONE);
     }
     if (args->quiet) return CLI_DONE;
-    printf("batch %lld: peak %s reserved; ", (long long)r->batch, ebb_size_format(r->peak_reserved_bytes, a, sizeof(a)));
+    printf("batch %lld: ", (long long)r->batch);
     if (r->stopped_by == EBB_BATCH_LIMIT)
-        printf("one more: %s\n", ebb_size_format(r->next_batch_peak_reserved_bytes, b, sizeof(b)));
+        print_next(r->peak_reserved_bytes, r->next_batch_peak_reserved_bytes);
     else
-        printf("what stops it is %s\n", ebb_batch_stop_text(r->stopped_by));
+        printf("peak %s reserved; what stops it is %s\n", ebb_size_format(r->peak_reserved_bytes, peak, sizeof(peak)),
+               ebb_batch_stop_text(r->stopped_by));
     return CLI_DONE;
 }
 

@@ -59,7 +59,7 @@ static void print_error(const cli_args *args, const char *code, const char *mess
     printf("}}\n");
 }
 
-static int exit_status(ebb_status status)
+int cli_exit_status(ebb_status status)
 {
     switch (status) {
     case EBB_OK: return CLI_DONE;
@@ -74,7 +74,7 @@ static int exit_status(ebb_status status)
 int cli_fail(const cli_args *args, ebb_status status)
 {
     print_error(args, ebb_status_name(status), ebb_message());
-    return exit_status(status);
+    return cli_exit_status(status);
 }
 
 int cli_fail_config(const cli_args *args, ebb_status status)
@@ -87,8 +87,13 @@ int cli_fail_about(const cli_args *args, ebb_status status, const char *what)
 {
     char text[1024];
     snprintf(text, sizeof(text), "%s: %s", what, ebb_message());
+    return cli_fail_text(args, status, text);
+}
+
+int cli_fail_text(const cli_args *args, ebb_status status, const char *text)
+{
     print_error(args, ebb_status_name(status), text);
-    return exit_status(status);
+    return cli_exit_status(status);
 }
 
 int cli_usage(const cli_args *args, const char *fmt, ...)

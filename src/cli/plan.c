@@ -171,6 +171,7 @@ static int run(const cli_args *args)
     if (args->frontier && args->write) return cli_usage(args, "--write goes with --budget");
     if (args->html && !args->frontier) return cli_usage(args, "--html goes with --frontier");
     if (cli_check_writable(args, args->html) != CLI_DONE) return CLI_USAGE;
+    if (cli_check_writable(args, args->write) != CLI_DONE) return CLI_USAGE;
     ebb_status page = args->html ? ebb_page_check() : EBB_OK;
     if (page != EBB_OK) return cli_fail(args, page);
     ebb_config *config = NULL;

@@ -7,6 +7,7 @@
 #include <ebb/nn.h>
 
 #define ALLOWED "\"none\", \"every:K\", \"sqrt\" or a list of [first, last] block ranges"
+#define IN_CONFIG "; in a whole config \"budget:SIZE\" and \"plan:FILE\" too"
 
 static void every(ebb_block_range *ranges, int *n_ranges, int blocks, int k)
 {
@@ -41,7 +42,7 @@ static ebb_status parse_word(ebb_block_range *ranges, int *n_ranges, int blocks,
     }
     if (strncmp(word, "plan:", 5) == 0 || strncmp(word, "budget:", 7) == 0)
         return ebb_fail(EBB_EINVAL, "%s: \"%.40s\" needs a whole config; here: " ALLOWED, path, word);
-    return ebb_fail(EBB_EINVAL, "%s: unknown \"%.40s\"; expected " ALLOWED, path, word);
+    return ebb_fail(EBB_EINVAL, "%s: unknown \"%.40s\"; expected " ALLOWED IN_CONFIG, path, word);
 }
 
 static bool whole(const cJSON *item, int *out)
@@ -90,7 +91,7 @@ ebb_status ebb_checkpoint_parse(ebb_block_range *ranges, int *n_ranges, int bloc
     else if (cJSON_IsArray(value))
         st = parse_list(ranges, n_ranges, blocks, value, path);
     else
-        st = ebb_fail(EBB_EINVAL, "%s: expected " ALLOWED, path);
+        st = ebb_fail(EBB_EINVAL, "%s: expected " ALLOWED IN_CONFIG, path);
     cJSON_Delete(value);
     return st;
 }

@@ -7,6 +7,7 @@
 
 #include "alloc/options.h"
 #include "checkpoint/plan_file.h"
+#include "checkpoint/policy.h"
 #include "core/mem.h"
 
 /* ---- tables ------------------------------------------------------------------------------ */
@@ -202,15 +203,8 @@ static ebb_status read_checkpoint(ebb_config *config)
 /* `where`: the list's element or the object's key, for messages. */
 static ebb_status check_op_name(const char *name, const char *where)
 {
-    if (ebb_op_find(name)) return EBB_OK;
-    int n = ebb_op_count();
-    const char **names = ebb__calloc((size_t)n, sizeof(*names));
-    if (!names) return EBB_ENOMEM;
-    for (int o = 0; o < n; o++) names[o] = ebb_op_at(o)->name;
-    const char *near = ebb__nearest(name, names, n);
-    ebb__free(names);
-    return ebb_fail(EBB_EINVAL, "%s: no op \"%.40s\"%s%s%s", where, name, near ? "; did you mean \"" : "",
-                    near ? near : "", near ? "\"?" : "");
+    const ebb_op *op = NULL;
+    return ebb__op_find_named(&op, name, where);
 }
 
 /* An op's name in a list; what it is said to be is borrowed from `item`. */

@@ -14,32 +14,71 @@ typedef struct trial {
     size_t peak;             /* of the last one; with stop, only where that is the limit */
 } trial;
 
-static ebb_batch_stop stop_of(const trial *t, ebb_status st, const ebb_train_result *result)
+/* Of a run that ended with ENOMEM: the limit that a pool kept; FITS: none did, this process ran out itself. */
+static ebb_batch_stop limit_kept(const ebb_context *ctx)
 {
-    size_t host = t->config->memory.host_limit_bytes;
-    if (st == EBB_EBUDGET) return EBB_BATCH_BUDGET;
-    if (st == EBB_ESHAPE) return EBB_BATCH_SHAPE;
-    if (host && result->host_memory.peak_reserved_bytes > host) return EBB_BATCH_HOST;
-    return result->memory.peak_reserved_bytes > t->limit ? EBB_BATCH_LIMIT : EBB_BATCH_FITS;
+    ebb_memory_stats own, host;
+    if (!ctx) return EBB_BATCH_FITS;
+    ebb_memory_stats_get(ctx, &own);
+    ebb_host_memory_stats_get(ctx, &host);
+    return host.n_ooms ? EBB_BATCH_HOST : own.n_ooms ? EBB_BATCH_MEMORY : EBB_BATCH_FITS;
 }
 
-/* Without limits the dry pools never run out: ENOMEM is this process's own. */
+/* What a pool refused is no error, but *stop. */
+static ebb_status dry_run(ebb_train_result *result, ebb_batch_stop *stop, const ebb_config *config,
+                          const ebb_train_options *options)
+{
+    char device[EBB__DEVICE_NAME_BYTES];
+    ebb__device_dry_name(device, options ? options->device : NULL);
+    ebb__run run = { 0 };
+    ebb_status st = ebb__run_open_planned(&run, config, options, device);
+    if (st == EBB_OK) st = ebb__train_cut_short(&run);
+    if (st == EBB_OK) ebb__run_result(result, &run);
+    *stop = st == EBB_ENOMEM ? limit_kept(run.ctx) : EBB_BATCH_FITS;
+    ebb__run_close(&run);
+    return *stop == EBB_BATCH_FITS ? st : EBB_OK;
+}
+
+/* No plan fits: for the budget's sake, or for that of a limit which binds more? */
+static ebb_status budget_stop(ebb_batch_stop *stop, const trial *t, ebb_config *config)
+{
+    size_t limit = t->config->memory.limit_bytes;
+    *stop = limit && limit < config->budget_bytes ? EBB_BATCH_MEMORY : EBB_BATCH_BUDGET;
+    if (!config->memory.host_limit_bytes) return EBB_OK;
+    ebb_plan *plan = NULL;
+    config->memory.host_limit_bytes = 0;
+    ebb_status st = ebb_plan_make(&plan, config, t->options, config->budget_bytes, false);
+    if (st == EBB_OK) *stop = EBB_BATCH_HOST;
+    ebb_plan_free(plan);
+    return st == EBB_EBUDGET ? EBB_OK : st;
+}
+
+/* The config's limits hold, as they would when it is trained; without one a dry pool never runs out. */
+static ebb_status try_config(trial *t, ebb_config *config, ebb_train_result *result)
+{
+    if (!config->memory.limit_bytes) config->memory.limit_bytes = SIZE_MAX; /* none, also on an accelerator */
+    ebb_status st = dry_run(result, &t->stop, config, t->options);
+    if (st == EBB_EBUDGET) return budget_stop(&t->stop, t, config);
+    if (st == EBB_ESHAPE) {
+        t->stop = EBB_BATCH_SHAPE;
+        return EBB_OK;
+    }
+    if (st != EBB_OK || t->stop != EBB_BATCH_FITS) return st;
+    t->peak = result->memory.peak_reserved_bytes;
+    if (t->peak > t->limit) t->stop = EBB_BATCH_LIMIT;
+    if (result->data_items < t->most) t->most = result->data_items;
+    return EBB_OK;
+}
+
 static ebb_status try_batch(trial *t, int64_t batch)
 {
     char set[64];
-    const char *sets[] = { set, "memory.limit=null", "memory.host_limit=null" };
+    const char *sets[] = { set };
     snprintf(set, sizeof(set), "train.batch=%lld", (long long)batch);
     ebb_config *config = NULL;
-    EBB_TRY(ebb_config_copy(&config, t->config, sets, 3));
-    config->memory.limit_bytes = SIZE_MAX; /* none, also on an accelerator */
+    EBB_TRY(ebb_config_copy(&config, t->config, sets, 1));
     ebb_train_result *result = ebb__calloc(1, sizeof(*result));
-    ebb_status st = result ? ebb_estimate(result, config, t->options) : EBB_ENOMEM;
-    if (result) t->stop = stop_of(t, st, result);
-    if (st == EBB_OK) {
-        t->peak = result->memory.peak_reserved_bytes;
-        if (result->data_items < t->most) t->most = result->data_items;
-    }
-    if (st == EBB_EBUDGET || st == EBB_ESHAPE) st = EBB_OK;
+    ebb_status st = result ? try_config(t, config, result) : EBB_ENOMEM;
     ebb__free(result);
     ebb_config_free(config);
     return st;
@@ -104,6 +143,7 @@ const char *ebb_batch_stop_text(ebb_batch_stop stop)
         [EBB_BATCH_FITS] = "nothing",
         [EBB_BATCH_LIMIT] = "the limit",
         [EBB_BATCH_BUDGET] = "memory.checkpoint's budget, which no plan fits",
+        [EBB_BATCH_MEMORY] = "memory.limit",
         [EBB_BATCH_HOST] = "memory.host_limit",
         [EBB_BATCH_SHAPE] = "the largest shape there is",
         [EBB_BATCH_DATA] = "the data, which has no more items",
@@ -123,7 +163,8 @@ ebb_status ebb_max_batch(ebb_max_batch_result *result, const ebb_config *config,
     if (result->stopped_by != EBB_BATCH_LIMIT)
         return ebb_fail(EBB_EBUDGET, "max-batch: a batch of 1 does not fit: %s", ebb_batch_stop_text(result->stopped_by));
     char limit[32], needed[32];
-    return ebb_fail(EBB_EBUDGET, "max-batch: a batch of 1 needs %s reserved, more than %s",
+    return ebb_fail(EBB_EBUDGET, "max-batch: a batch of 1 needs %s (%zu bytes) reserved, more than %s (%zu bytes)",
                     ebb_size_format(result->next_batch_peak_reserved_bytes, needed, sizeof(needed)),
-                    ebb_size_format(limit_bytes, limit, sizeof(limit)));
+                    result->next_batch_peak_reserved_bytes, ebb_size_format(limit_bytes, limit, sizeof(limit)),
+                    limit_bytes);
 }

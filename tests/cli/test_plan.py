@@ -1,6 +1,7 @@
 """Planning on the command line.  usage: test_plan.py PROGRAM PROJECT"""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -157,13 +158,25 @@ class Plan(unittest.TestCase):
                    "memory.checkpoint=plan:" + self.file)
         self.assertEqual(same.returncode, DONE, same.stderr)
 
+    def test_rows_of_the_frontier_read_differently(self):
+        rows = ebb("plan", GPT, "--set", "model.layers=12", "--set", "model.width=64", "--set", "model.context=64",
+                   "--frontier").stdout.splitlines()[2:]
+        words = [row.split("%  ")[1] for row in rows]
+        self.assertEqual(len(set(words)), len(rows), "\n".join(rows))
+        self.assertIn("gelu in 11, layernorm in 12, linear in 4 of 12 blocks", words)
+        self.assertLessEqual(max(map(len, rows)), 100)
+
     def test_wrong_usage_is_2(self):
         for arguments, words in ((["plan", GPT], "--budget"), (["plan", GPT, "--budget", "much"], "--budget"),
                                  (["plan", GPT, "--budget", "1GiB", "--frontier"], "--frontier"),
                                  (["plan", GPT, "--frontier", "--write", "x"], "--write"),
                                  (["plan", GPT, "--budget", "1GiB", "--html", "x.html"], "--html"),
                                  (["plan", GPT, "--frontier", "--html", "/nonexistent/x.html"], "/nonexistent"),
+                                 (["plan", GPT, "--budget", "1GiB", "--write", "/nonexistent/x"], "/nonexistent/x"),
+                                 (["grads", GPT, "--weights", "w", "--batch", "b", "--out", "/nonexistent/x"], "/nonexistent/x"),
                                  (["trace", GPT, "--frontier"], "--frontier"),
+                                 (["train", GPT, "--set", "memory.checkpoint=evry:1"], '"budget:SIZE" and "plan:FILE" too'),
+                                 (["train", GPT, "--set", "memory.checkpoint=3"], '"budget:SIZE" and "plan:FILE" too'),
                                  (["max-batch", GPT], "--limit"), (["max-batch", GPT, "--limit", "x"], "--limit"),
                                  (["info", GPT], "--calibrate"),
                                  (["train", GPT, "--set", "memory.checkpoint=budget:x"], "budget:SIZE"),
@@ -186,6 +199,22 @@ class MaxBatch(unittest.TestCase):
         self.assertEqual((whole["batch"], whole["next_batch_peak_reserved_bytes"]), (60, None))
         planned = ebb("max-batch", GPT, "--limit", "1TiB", "--set", "memory.checkpoint=budget:2MiB").stdout
         self.assertIn("memory.checkpoint's budget", planned)
+
+    def test_the_configs_own_limit_holds_and_is_named(self):
+        own = ["--set", "data.items=100000", "--set", "memory.limit=30MiB"]
+        found = ebb_json("max-batch", GPT, *own, "--limit", "64MiB")
+        self.assertEqual((found["stopped_by"], found["next_batch_peak_reserved_bytes"]), ("memory.limit", None))
+        self.assertLessEqual(found["peak_reserved_bytes"], 30 << 20)
+        for more, status in ((0, DONE), (1, 3)):
+            train = ebb("estimate", GPT, *own, "--set", f"train.batch={found['batch'] + more}")
+            self.assertEqual(train.returncode, status, train.stderr)
+
+    def test_two_peaks_that_would_read_the_same_are_told_in_bytes(self):
+        said = ebb("max-batch", GPT, "--limit", "64GiB", "--set", "data.items=100000000",
+                   "--set", "memory.allocator.offset_plan=true").stdout
+        bytes_of = re.findall(r"\((\d+) bytes\)", said)
+        self.assertEqual(len(bytes_of), 2, said)
+        self.assertLess(int(bytes_of[0]), int(bytes_of[1]))
 
     def test_without_a_limit_an_accelerators_memory_is_it(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -451,6 +451,22 @@ Test(planner, the_largest_batch_fits_and_the_next_does_not)
     check_no_live_blocks();
 }
 
+/* What training says of that batch, by its dry run with the same limits. */
+static void check_one_more_does_not_run(const ebb_config *config, const ebb_train_options *options, int64_t batch, size_t i)
+{
+    for (int more = 0; more < 2; more++) {
+        char set[48];
+        const char *sets[] = { set };
+        ebb_config *one = NULL;
+        static ebb_train_result e;
+        snprintf(set, sizeof(set), "train.batch=%lld", (long long)batch + more);
+        check_ok(ebb_config_copy(&one, config, sets, 1));
+        ebb_status st = ebb_estimate(&e, one, options);
+        cr_assert_eq(st == EBB_OK, more == 0, "case %zu, batch %lld: %s", i, (long long)batch + more, ebb_message());
+        ebb_config_free(one);
+    }
+}
+
 Test(planner, what_stops_the_largest_batch_is_told)
 {
     static const struct {
@@ -460,6 +476,11 @@ Test(planner, what_stops_the_largest_batch_is_told)
         { { "data.items=50" }, EBB_BATCH_DATA },
         { { "data.items=100000", "model.layers=2", "memory.checkpoint=budget:4MiB" }, EBB_BATCH_BUDGET },
         { { "data.items=100000", "model.layers=2", "memory.offload=all", "memory.host_limit=4MiB" }, EBB_BATCH_HOST },
+        { { "data.items=100000", "model.layers=2", "memory.limit=8MiB" }, EBB_BATCH_MEMORY },
+        { { "data.items=100000", "model.layers=2", "memory.limit=8MiB", "memory.allocator.offset_plan=true" }, EBB_BATCH_MEMORY },
+        { { "data.items=100000", "model.layers=2", "memory.limit=8MiB",
+            "memory.allocator.garbage_collection_threshold=0.8" }, EBB_BATCH_MEMORY },
+        { { "data.items=100000", "model.layers=2", "memory.limit=4MiB", "memory.checkpoint=budget:8MiB" }, EBB_BATCH_MEMORY },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         ebb_config *config = config_of(gpt, cases[i].sets);
@@ -469,6 +490,7 @@ Test(planner, what_stops_the_largest_batch_is_told)
         cr_assert_eq(r.stopped_by, cases[i].stop, "case %zu: %s", i, ebb_batch_stop_text(r.stopped_by));
         cr_assert_eq(r.next_batch_peak_reserved_bytes, 0);
         if (i == 0) cr_assert_eq(r.batch, 50);
+        else check_one_more_does_not_run(config, &options, r.batch, i);
         ebb_config_free(config);
     }
     check_no_live_blocks();

@@ -131,6 +131,150 @@ Test(contract, a_segment_that_frees_nothing_says_why)
     }
 }
 
+/* ---- what the segment keeps itself is not promised ------------------------------------------- */
+
+enum { WIDTH = 8, MATRIX_BYTES = 8 * ROWS * WIDTH };
+
+static void matrix(ebb_tensor **out, ebb_context *ctx, int64_t rows)
+{
+    check_ok(ebb_full(out, ctx, EBB_F64, 2, (int64_t[]){ rows, WIDTH }, 0.3));
+    check_ok(ebb_set_requires_grad(*out, true));
+}
+
+static ebb_status linear_only(void *user, ebb_tensor **out, ebb_tensor *x) { return ebb_linear(out, x, user, NULL); }
+
+static ebb_status linear_of_a_view(void *user, ebb_tensor **out, ebb_tensor *x)
+{
+    EBB_LOCAL(flat);
+    EBB_LOCAL(again);
+    EBB_TRY(ebb_reshape(&flat, x, 1, (int64_t[]){ ROWS * WIDTH }));
+    EBB_TRY(ebb_reshape(&again, flat, 2, (int64_t[]){ ROWS, WIDTH }));
+    return ebb_linear(out, again, user, NULL);
+}
+
+static ebb_status gelu_tanh(void *user, ebb_tensor **out, ebb_tensor *x)
+{
+    (void)user;
+    EBB_LOCAL(h);
+    EBB_TRY(ebb_gelu(&h, x, EBB_GELU_TANH));
+    return ebb_tanh(out, h);
+}
+
+static ebb_status tanh_gelu(void *user, ebb_tensor **out, ebb_tensor *x)
+{
+    (void)user;
+    EBB_LOCAL(h);
+    EBB_TRY(ebb_tanh(&h, x));
+    return ebb_gelu(out, h, EBB_GELU_TANH);
+}
+
+static ebb_status inner_linear(void *user, ebb_tensor **out, ebb_tensor *x)
+{
+    EBB_LOCAL(h);
+    EBB_TRY(ebb_tanh(&h, x));
+    return ebb_checkpoint(out, h, linear_only, user,
+                          &(ebb_checkpoint_options){ .struct_bytes = sizeof(ebb_checkpoint_options), .name = "inner" });
+}
+
+static ebb_status products_of_views(void *user, ebb_tensor **out, ebb_tensor *x)
+{
+    (void)x;
+    ebb_tensor **halves = user;
+    EBB_LOCAL(h);
+    EBB_TRY(ebb_mul(&h, halves[0], halves[1]));
+    return ebb_tanh(out, h);
+}
+
+static ebb_segment_report matrix_report(ebb_context *ctx, ebb_segment_fn *fn, const char *name,
+                                        ebb_saver (*policy)(void *, const ebb_op *, const ebb_call *))
+{
+    EBB_LOCAL(x);
+    EBB_LOCAL(w);
+    EBB_LOCAL(h);
+    EBB_LOCAL(y);
+    matrix(&x, ctx, ROWS);
+    matrix(&w, ctx, WIDTH);
+    ebb_tensor_set_category(w, EBB_CAT_PARAMETER);
+    check_ok(ebb_scale(&h, x, 2));
+    check_ok(ebb_checkpoint(&y, h, fn, w, &(ebb_checkpoint_options){ .struct_bytes = sizeof(ebb_checkpoint_options),
+                                                                    .name = "outer", .policy = policy }));
+    ebb_drop(&h);
+    check_ok(ebb_sum(&y, y, 0, NULL, false));
+    check_ok(ebb_backward(y));
+    return report_of(ctx, name);
+}
+
+Test(contract, ops_that_save_what_came_in_promise_nothing_and_nothing_runs_again)
+{
+    ebb_segment_fn *const fns[] = { linear_only, linear_of_a_view };
+    for (int i = 0; i < 2; i++)
+        with_context(ctx) {
+            ebb_segment_report r = matrix_report(ctx, fns[i], "outer", NULL);
+            ebb_recompute_stats stats;
+            ebb_recompute_stats_get(ctx, &stats);
+            cr_assert_eq(r.promised_bytes, 0, "case %d", i);
+            cr_assert_eq(r.freed_bytes, 0);
+            cr_assert_eq(r.input_bytes, MATRIX_BYTES);
+            cr_assert_eq(r.recomputed, 0, "case %d", i);
+            cr_assert_eq(stats.promised_bytes, 0);
+            cr_assert(support_contains(r.warning, "came in from outside"));
+        }
+}
+
+Test(contract, what_the_policy_keeps_is_not_promised)
+{
+    with_context(ctx) {
+        ebb_segment_report r = matrix_report(ctx, tanh_gelu, "outer", keep_all);
+        cr_assert_eq(r.promised_bytes, 0);
+        cr_assert_eq(r.recomputed, 0);
+        cr_assert(support_contains(r.warning, "policy keeps"));
+    }
+}
+
+Test(contract, a_kept_input_is_not_among_what_is_promised)
+{
+    with_context(ctx) {
+        ebb_segment_report r = matrix_report(ctx, gelu_tanh, "outer", NULL);
+        cr_assert_eq(r.promised_bytes, MATRIX_BYTES, "tanh's output; gelu saves what came in");
+        cr_assert_eq(r.freed_bytes, MATRIX_BYTES);
+        cr_assert_eq(r.input_bytes, MATRIX_BYTES);
+        cr_assert_eq(r.recomputed, 1);
+    }
+}
+
+Test(contract, what_an_inner_segment_reads_is_its_outer_segments_promise)
+{
+    with_context(ctx) {
+        ebb_segment_report outer = matrix_report(ctx, inner_linear, "outer", NULL), inner = report_of(ctx, "inner");
+        cr_assert_eq(outer.promised_bytes, MATRIX_BYTES);
+        cr_assert_eq(outer.freed_bytes, MATRIX_BYTES);
+        cr_assert_eq(inner.promised_bytes, 0);
+        cr_assert_eq(inner.recomputed, 0);
+        cr_assert(support_contains(inner.warning, "came in from outside"));
+    }
+}
+
+Test(contract, views_that_come_in_are_one_input)
+{
+    with_context(ctx) {
+        ebb_tensor *halves[2] = { NULL, NULL };
+        EBB_LOCAL(x);
+        EBB_LOCAL(h);
+        EBB_LOCAL(y);
+        matrix(&x, ctx, 2 * ROWS);
+        check_ok(ebb_scale(&h, x, 2));
+        for (int i = 0; i < 2; i++) check_ok(ebb_narrow(&halves[i], h, 0, i * ROWS, ROWS));
+        check_ok(ebb_checkpoint(&y, h, products_of_views, halves, &(ebb_checkpoint_options){
+                                    .struct_bytes = sizeof(ebb_checkpoint_options), .name = "views" }));
+        for (int i = 0; i < 2; i++) ebb_drop(&halves[i]);
+        ebb_drop(&h);
+        check_ok(ebb_sum(&y, y, 0, NULL, false));
+        check_ok(ebb_backward(y));
+        cr_assert_eq(report_of(ctx, "views").input_bytes, 2 * MATRIX_BYTES, "the storage that both are of");
+        cr_assert_eq(report_of(ctx, "views").promised_bytes, MATRIX_BYTES, "tanh's output");
+    }
+}
+
 static ebb_status nested(void *user, ebb_tensor **out, ebb_tensor *x)
 {
     (void)user;

@@ -1,4 +1,5 @@
 /* Plan files: what is written is read, what is edited holds, what is wrong is told. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ static void check_refused(const char *text, ebb_status status, const char *says)
     ebb_plan *plan = NULL;
     check_fails(load(&plan, text, 8), status);
     check_message(says);
+    check_message("p.json");
     cr_assert_null(plan);
     check_no_live_blocks();
 }
@@ -55,7 +57,7 @@ Test(plan_file, a_plan_comes_back_as_it_was)
     char *a = ebb_plan_print(plan), *b = ebb_plan_print(back);
     cr_assert_str_eq(a, b);
     char *words = ebb_plan_describe(back);
-    cr_assert_str_eq(words, "5 segments, 3 deep, over 7 of 8 blocks; gelu, layernorm in 4; 1 offloaded");
+    cr_assert_str_eq(words, "5 segments, 3 deep, over 7 of 8 blocks; gelu in 4, layernorm in 1; 1 offloaded");
     free(words);
     free(a);
     free(b);
@@ -95,14 +97,73 @@ Test(plan_file, what_is_wrong_is_told)
     check_refused(HEAD "\"segments\":[{\"blocks\":[0,3]},{\"blocks\":[3,4]}]}", EBB_EFORMAT, "plan.segments[1]");
     check_refused(HEAD "\"segments\":[{\"blocks\":[0,3],\"inside\":[{\"blocks\":[2,4]}]}]}", EBB_EFORMAT,
                   "plan.segments[0].inside[0]");
+    check_refused(HEAD "\"segments\":[{\"blocks\":[0,3],\"inside\":[{\"blocks\":[2,3]},{\"blocks\":[3,3]}]}]}", EBB_EFORMAT,
+                  "here no block is free any more");
+    check_refused(HEAD "\"segments\":[{\"blocks\":[0,3]},{\"blocks\":[2,6]}]}", EBB_EFORMAT, "here blocks 4 to 7 are free");
     check_refused(HEAD "\"segments\":[{\"blocks\":[0,3],\"inside\":[{\"blocks\":[0,3]}]}]}", EBB_EFORMAT, "fewer blocks");
-    check_refused(HEAD "\"recompute\":[{\"blocks\":[0,3],\"ops\":[\"geluu\"]}]}", EBB_EFORMAT, "geluu");
+    check_refused(HEAD "\"recompute\":[{\"blocks\":[0,3],\"ops\":[\"geluu\"]}]}", EBB_EFORMAT,
+                  "plan.recompute[0].ops: no op \"geluu\"; did you mean \"gelu\"?");
+    check_refused(HEAD "\"recompute\":[{\"blocks\":[0,3],\"ops\":[3]}]}", EBB_EFORMAT, "a list of op names");
+    check_refused(HEAD "\"recompute\":{}}", EBB_EFORMAT, "plan.recompute: expected a list of");
     check_refused(HEAD "\"recompute\":[{\"blocks\":[0,3]}]}", EBB_EINVAL, "ops");
     check_refused(HEAD "\"offload\":[3]}", EBB_EFORMAT, "plan.offload[0]: expected [first, last]");
     check_refused(HEAD "\"offload\":true}", EBB_EFORMAT, "plan.offload");
     check_refused(HEAD "\"offload\":[[0,8]]}", EBB_EFORMAT, "last < 8");
     check_refused(HEAD "\"offload\":[[0,1],[4,5]],\"segments\":[{\"blocks\":[5,6]}]}", EBB_EINVAL,
                   "block 5 is offloaded, and in segment 0");
+}
+
+Test(plan_file, any_list_may_be_absent)
+{
+    ebb_plan *plan = NULL;
+    check_ok(load(&plan, "{\"schema\":1,\"config_sha256\":\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\"}", 8));
+    char *words = ebb_plan_describe(plan);
+    cr_assert_str_eq(words, "everything kept");
+    free(words);
+    ebb_plan_free(plan);
+    check_no_live_blocks();
+}
+
+/* Segments [0, blocks - 1], [0, blocks - 2] ...: as deep as `depth`. */
+static char *nested_text(int depth)
+{
+    char *text = malloc(256 + 64 * (size_t)depth);
+    int n = sprintf(text, HEAD "\"segments\":");
+    for (int d = 0; d < depth; d++) n += sprintf(text + n, "[{\"blocks\":[0,%d]%s", 199 - d, d + 1 < depth ? ",\"inside\":" : "");
+    for (int d = 0; d < depth; d++) n += sprintf(text + n, "}]");
+    (void)sprintf(text + n, "}");
+    return text;
+}
+
+Test(plan_file, segments_nest_128_deep_and_no_deeper)
+{
+    ebb_plan *plan = NULL;
+    char *most = nested_text(128), *more = nested_text(129);
+    check_ok(load(&plan, most, 200));
+    cr_assert_eq(plan->n_segments, 128);
+    ebb_plan_free(plan);
+    plan = NULL;
+    check_fails(load(&plan, more, 200), EBB_EFORMAT);
+    check_message("segments nest deeper than 128");
+    check_message("p.json: plan.segments[0].inside");
+    free(most);
+    free(more);
+    check_no_live_blocks();
+}
+
+/* Plans that differ in how many blocks recompute an op do not read the same. */
+Test(plan_file, words_tell_in_how_many_blocks_each_op_is)
+{
+    ebb_plan *plan = NULL;
+    check_ok(ebb__plan_new(&plan, 8));
+    uint32_t gelu = ebb__plan_op(plan, ebb_op_find("gelu")), linear = ebb__plan_op(plan, ebb_op_find("linear")),
+             norm = ebb__plan_op(plan, ebb_op_find("layernorm"));
+    for (int b = 0; b < 7; b++) plan->ops[b] = gelu | norm | (b < 3 ? linear : 0);
+    char *words = ebb_plan_describe(plan);
+    cr_assert_str_eq(words, "gelu, layernorm in 7, linear in 3 of 8 blocks");
+    free(words);
+    ebb_plan_free(plan);
+    check_no_live_blocks();
 }
 
 Test(plan_file, every_failing_allocation_is_told_and_leaks_nothing)
