@@ -269,6 +269,10 @@ class Compare(unittest.TestCase):
         self.assertEqual(names, ["checkpoint=none, no limit", "checkpoint=every:1, no limit", "checkpoint=none, limit=64MiB"])
         names, _ = self.names_of('memory={"checkpoint":"none"},{"limit":"64MiB"}')
         self.assertEqual(names, ['{"checkpoint":"none"}', '{"limit":"64MiB"}'])
+        names, text = self.names_of('memory={"checkpoint":"none","recompute":["gelu"]},{"checkpoint":"every:1"},'
+                                    '{"checkpoint":"none","recompute":["gelu","linear"]}')
+        self.assertEqual([name[:3] for name in names], ["1: ", '{"c', "3: "])
+        self.assertIn('\n  3: {"checkpoint":"none","recompute":["gelu","linear"]}\n', text)
         names, text = self.names_of('memory={"recompute":["gelu","tanh","gelu","linear","linear"]},'
                                     '{"recompute":["gelu","tanh","linear","linear","linear"]}')
         self.assertEqual([name[:12] for name in names], ["1: recompute", "2: recompute"])
