@@ -1,7 +1,7 @@
 /* cuda/run_ops.c: cases of ops on the emulated device, without Criterion: under ThreadSanitizer, where Criterion does
  * not start, on two workers; elsewhere to look at one op alone.
  *
- * Usage: cuda_run_ops [OP [DTYPE]]      default: all ops, in f32 and bf16 */
+ * Usage: cuda_run_ops [OP|all [DTYPE]]      default: all ops, in f32 and bf16 */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 static bool wanted(const char *name, int argc, char **argv, int at)
 {
-    return argc <= at || strcmp(argv[at], name) == 0;
+    return argc <= at || strcmp(argv[at], name) == 0 || strcmp(argv[at], "all") == 0;
 }
 
 int main(int argc, char **argv)
