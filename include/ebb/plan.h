@@ -1,6 +1,7 @@
 /* ebb/plan.h: the fastest way to fit a training step into a budget of bytes, found before it runs.
- * A plan says which blocks run as segments, nested to any depth (in a file at most 128), which ops of which blocks are made again
- * from their inputs, and which blocks keep what they save in host memory.  Every plan here was confirmed by a dry run: its peaks are exact. */
+ * A plan says which blocks run as segments, nested to any depth (in a file at most 128), which ops of which blocks are
+ * made again from their inputs, and which blocks keep what they save in host memory.  Every plan here was confirmed by
+ * a dry run: its peaks are exact. */
 #ifndef EBB_PLAN_H
 #define EBB_PLAN_H
 

@@ -72,15 +72,22 @@ ebb_status ebb__train_cut_short(ebb__run *run)
     return ebb__train_steps(run);
 }
 
-ebb_status ebb_estimate(ebb_train_result *result, const ebb_config *config,
+ebb_status ebb__run_dry(ebb__run *run, ebb_train_result *result, const ebb_config *config,
                         const ebb_train_options *options)
 {
     char device[EBB__DEVICE_NAME_BYTES];
     ebb__device_dry_name(device, options ? options->device : NULL);
+    EBB_TRY(ebb__run_open_planned(run, config, options, device));
+    EBB_TRY(ebb__train_cut_short(run));
+    ebb__run_result(result, run);
+    return EBB_OK;
+}
+
+ebb_status ebb_estimate(ebb_train_result *result, const ebb_config *config,
+                        const ebb_train_options *options)
+{
     ebb__run run = { 0 };
-    ebb_status st = ebb__run_open_planned(&run, config, options, device);
-    if (st == EBB_OK) st = ebb__train_cut_short(&run);
-    if (st == EBB_OK) ebb__run_result(result, &run);
+    ebb_status st = ebb__run_dry(&run, result, config, options);
     ebb__run_close(&run);
     return st;
 }

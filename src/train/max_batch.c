@@ -28,12 +28,8 @@ static ebb_batch_stop limit_kept(const ebb_context *ctx)
 static ebb_status dry_run(ebb_train_result *result, ebb_batch_stop *stop, const ebb_config *config,
                           const ebb_train_options *options)
 {
-    char device[EBB__DEVICE_NAME_BYTES];
-    ebb__device_dry_name(device, options ? options->device : NULL);
     ebb__run run = { 0 };
-    ebb_status st = ebb__run_open_planned(&run, config, options, device);
-    if (st == EBB_OK) st = ebb__train_cut_short(&run);
-    if (st == EBB_OK) ebb__run_result(result, &run);
+    ebb_status st = ebb__run_dry(&run, result, config, options);
     *stop = st == EBB_ENOMEM ? limit_kept(run.ctx) : EBB_BATCH_FITS;
     ebb__run_close(&run);
     return *stop == EBB_BATCH_FITS ? st : EBB_OK;

@@ -250,6 +250,10 @@ void ebb__run_close(ebb__run *run);
 EBB_NODISCARD ebb_status ebb__train_steps(ebb__run *run); /* loop.c */
 /* Opens data and training, and trains without the steps that would repeat: for dry runs. */
 EBB_NODISCARD ebb_status ebb__train_cut_short(ebb__run *run);
+/* Opens `run`, zeroed before, on the options' device, dry, and runs it so; whatever comes of it, it is the caller's to
+ * close. */
+EBB_NODISCARD ebb_status ebb__run_dry(ebb__run *run, ebb_train_result *result, const ebb_config *config,
+                                      const ebb_train_options *options);
 void ebb__run_result(ebb_train_result *out, const ebb__run *run);
 /* One pass over the evaluation split into run->eval_*. */
 EBB_NODISCARD ebb_status ebb__run_evaluate(ebb__run *run);
