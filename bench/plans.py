@@ -20,7 +20,7 @@ import tempfile
 CONFIG = {"name": "gpt12", "seed": 1,
           "model": {"type": "gpt", "layers": 12, "heads": 4, "width": 256, "context": 128, "vocab": 256},
           "data": {"type": "synthetic", "kind": "tokens", "items": 1024, "eval_items": 0},
-          "train": {"steps": 5, "batch": 8, "clip_norm": None,
+          "train": {"steps": 15, "batch": 8, "clip_norm": None,
                     "optimizer": {"type": "adamw", "lr": 3e-4, "betas": [0.9, 0.95], "weight_decay": 0.1}}}
 
 

@@ -5,6 +5,7 @@
  * it accumulates: a leaf's gradient, or the gathering of the node that made the input. */
 #include "autograd/gradient.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -372,7 +373,7 @@ static ebb_status set_douts(node_run *r)
 /* backward FLOPs are given for all gradients together; a call for some of them counts its share. */
 static void count_share(node_run *r, double before, int done, int of)
 {
-    r->w->ctx->flops = before + (r->w->ctx->flops - before) * done / of;
+    r->w->ctx->flops = before + rint((r->w->ctx->flops - before) * done / of); /* whole, so that sums are exact */
 }
 
 ebb_status ebb__node_backward(ebb__walk *w, ebb_node *node)

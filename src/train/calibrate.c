@@ -2,11 +2,11 @@
  * a plan may run it.  What a step takes more than one that keeps everything is what counts: kernels that run again
  * change the caches for those around them, and that is spread over the calls made again. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/file.h"
 #include "core/mem.h"
+#include "train/measure.h"
 #include "train/rates.h"
 #include "train/run.h"
 
@@ -17,6 +17,7 @@ typedef enum variant { KEEP, CHEAP_RECIPES, ALL_RECIPES, SEGMENTS, OFFLOAD, N_VA
  * who comes after whom counts too.  Rounds go on while a minute lasts: the differences sought are a few percent of
  * a step, about what steps of one kind differ by. */
 enum { LEAST_ROUNDS = 4, MOST_ROUNDS = 16, STEPS = 2, MOST_SAMPLES = MOST_ROUNDS * STEPS };
+_Static_assert((int)MOST_SAMPLES <= (int)EBB__MOST_SAMPLES, "room for a median");
 #define ENOUGH_MS 60e3
 
 /* Per sample: one step, of each sample model. */
@@ -69,7 +70,7 @@ static ebb_status watch_run(stopwatch *w, const ebb_config *config, int threads)
         st = ebb__train_steps(&run);
         if (step == 0 || st != EBB_OK) continue;
         w->now->step_ns[w->sample] += run.step_ms[(run.n_step_ms - 1) % EBB__STEP_MS_RING] * 1e6;
-        if (w->sample++ == 0) w->now->copied_bytes += (double)(run.step_offloaded_bytes + run.step_fetched_bytes);
+        if (w->sample++ == 0) w->now->copied_bytes += run.step_work.offloaded_bytes + run.step_work.fetched_bytes;
     }
     if (st == EBB_OK) w->threads = ebb_context_threads(run.ctx);
     ebb__run_close(&run);
@@ -151,20 +152,7 @@ static ebb_status watch_samples(stopwatch *w, int threads)
 
 /* ---- from samples to rates ------------------------------------------------------------------ */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median_of(const figures *f, const double values[MOST_SAMPLES])
-{
-    double sorted[MOST_SAMPLES];
-    const size_t n = (size_t)f->n_samples;
-    memcpy(sorted, values, n * sizeof(sorted[0]));
-    qsort(sorted, n, sizeof(sorted[0]), by_value);
-    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
-}
+static double median_of(const figures *f, const double ns[MOST_SAMPLES]) { return ebb__median(ns, f->n_samples); }
 
 /* 0: it did not run so. */
 static double factor_of(const figures *f, int op, ebb__rate rate)
@@ -178,20 +166,11 @@ static double again_ns(const figures *f, int op)
 }
 
 /* Of steps of one round, so that what slows the machine down for a while is in both. */
-static double longer_by(const figures *f, const figures *than)
+static ebb__measure longer_by(const figures *f, const figures *than)
 {
     double more[MOST_SAMPLES];
     for (int k = 0; k < f->n_samples; k++) more[k] = f->step_ns[k] - than->step_ns[k];
-    return median_of(f, more);
-}
-
-/* What the step takes more, over what the calls made again take by themselves; further from 1 it is noise. */
-#define LEAST_STRAIN 0.75
-#define MOST_STRAIN 2.0
-static double strain(double longer_ns, double again)
-{
-    double s = again > 0 ? longer_ns / again : 1;
-    return s < LEAST_STRAIN ? LEAST_STRAIN : s > MOST_STRAIN ? MOST_STRAIN : s;
+    return ebb__measure_of(more, f->n_samples, STEPS);
 }
 
 typedef struct strains { double cheap, dear, replay; } strains;
@@ -205,9 +184,9 @@ static strains find_strains(const stopwatch *w)
         replay += again_ns(&w->variants[SEGMENTS], i);
     }
     const figures *v = w->variants;
-    return (strains){ strain(longer_by(&v[CHEAP_RECIPES], &v[KEEP]), cheap),
-                      strain(longer_by(&v[ALL_RECIPES], &v[CHEAP_RECIPES]), dear),
-                      strain(longer_by(&v[SEGMENTS], &v[KEEP]), replay) };
+    return (strains){ ebb__strain(longer_by(&v[CHEAP_RECIPES], &v[KEEP]), cheap),
+                      ebb__strain(longer_by(&v[ALL_RECIPES], &v[CHEAP_RECIPES]), dear),
+                      ebb__strain(longer_by(&v[SEGMENTS], &v[KEEP]), replay) };
 }
 
 /* An op that was not made again takes what its forward took. */
@@ -241,7 +220,7 @@ static double update_speed(const stopwatch *w)
 static double copy_speed(const stopwatch *w)
 {
     enum { HIDDEN = 80 };
-    double longer = longer_by(&w->variants[OFFLOAD], &w->variants[KEEP]), bytes = w->variants[OFFLOAD].copied_bytes;
+    double longer = longer_by(&w->variants[OFFLOAD], &w->variants[KEEP]).ns, bytes = w->variants[OFFLOAD].copied_bytes;
     return longer * HIDDEN > bytes ? bytes / longer : HIDDEN;
 }
 

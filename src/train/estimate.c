@@ -2,7 +2,7 @@
  * A run is a sequence of units: accumulation groups, the smaller group at an epoch's end, evaluation
  * passes (saves do not touch the pool).  What a unit allocates depends only on its kind and on the
  * pool's state.  One that ran from a state and left that state is settled there, and need not run
- * again: neither the state nor any peak would change. */
+ * again: neither the state nor any peak would change.  Within a group it is the same with micro-batches. */
 #include "checkpoint/pack.h"
 #include "tensor/context.h"
 #include "train/run.h"
@@ -63,6 +63,49 @@ int64_t ebb__next_unsettled(const ebb__run *run, int64_t step)
     if (!settled(run, EBB__UNIT_EVAL, now)) next = least(next, next_eval(run, step));
     return next;
 }
+
+/* ---- micro-batches left out ----------------------------------------------------------------- */
+
+void ebb__tally_add(ebb__tally *to, double times, const ebb__tally *work)
+{
+    to->flops += times * work->flops;
+    to->recompute_flops += times * work->recompute_flops;
+    to->recomputed_ops += times * work->recomputed_ops;
+    to->offloaded_bytes += times * work->offloaded_bytes;
+    to->fetched_bytes += times * work->fetched_bytes;
+    to->ns += times * work->ns;
+}
+
+ebb__tally ebb__run_tally(const ebb__run *run)
+{
+    ebb_recompute_stats stats;
+    ebb_recompute_stats_get(run->ctx, &stats);
+    ebb__tally work = {
+        .flops = ebb_flops(run->ctx),
+        .recompute_flops = stats.recompute_flops,
+        .recomputed_ops = (double)stats.recomputed_ops,
+        .offloaded_bytes = (double)stats.offloaded_bytes,
+        .fetched_bytes = (double)stats.fetched_bytes,
+        .ns = run->meter_ns ? *run->meter_ns : 0,
+    };
+    ebb__tally_add(&work, 1, &run->left_out);
+    return work;
+}
+
+int64_t ebb__leave_out(ebb__run *run, const ebb__group *group, int64_t index, uint64_t before, const ebb__tally *work)
+{
+    const ebb__train_keys *t = &run->config->train;
+    bool last_differs = t->fuse_optimizer || group->items < group->n * t->batch;
+    int64_t n = group->n - 1 - index - last_differs;
+    if (!run->cut_short || run->recorded || n <= 0 || ebb__run_fingerprint(run) != before) return 0;
+    ebb__tally one = ebb__run_tally(run);
+    ebb__tally_add(&one, -1, work);
+    ebb__tally_add(&run->left_out, (double)n, &one);
+    ebb_loader_skip(run->train, n);
+    return n;
+}
+
+/* ---- the runs ------------------------------------------------------------------------------- */
 
 ebb_status ebb__train_cut_short(ebb__run *run)
 {

@@ -10,18 +10,11 @@
 static ebb_status measured_group(ebb__run *run, int64_t step, const ebb__group *group,
                                  ebb__step_report *report)
 {
-    ebb_recompute_stats before, after;
-    ebb_recompute_stats_get(run->ctx, &before);
-    double flops = ebb_flops(run->ctx), ns = run->meter_ns ? *run->meter_ns : 0;
+    ebb__tally before = ebb__run_tally(run);
     EBB_TRY(ebb__run_group(run, step, group, report));
-    ebb_recompute_stats_get(run->ctx, &after);
     if (step == run->first_step) {
-        run->step_flops = ebb_flops(run->ctx) - flops;
-        run->step_ns = run->meter_ns ? *run->meter_ns - ns : 0;
-        run->step_recompute_flops = after.recompute_flops - before.recompute_flops;
-        run->step_offloaded_bytes = after.offloaded_bytes - before.offloaded_bytes;
-        run->step_fetched_bytes = after.fetched_bytes - before.fetched_bytes;
-        run->step_recomputed_ops = after.recomputed_ops - before.recomputed_ops;
+        run->step_work = ebb__run_tally(run);
+        ebb__tally_add(&run->step_work, -1, &before);
     }
     run->step_ms[run->n_step_ms++ % EBB__STEP_MS_RING] = report->ms;
     if (!run->has_loss) run->loss_first = report->loss;

@@ -24,8 +24,8 @@ static void on_kernel(ebb__meter *self, const ebb_call *call, int pass, const eb
 static double step_ns_of(const ebb__run *run, const ebb_config *config, const ebb__rates *rates)
 {
     double parameters = (double)config->model.parameters * (double)ebb_dtype_bytes(ebb__config_dtype(config));
-    double copied = (double)(run->step_offloaded_bytes + run->step_fetched_bytes);
-    return run->step_ns + copied / rates->copy_bytes_per_ns + parameters / rates->update_bytes_per_ns;
+    double copied = run->step_work.offloaded_bytes + run->step_work.fetched_bytes;
+    return run->step_work.ns + copied / rates->copy_bytes_per_ns + parameters / rates->update_bytes_per_ns;
 }
 
 ebb_status ebb__price(ebb_train_result *result, double *step_ns, const ebb_config *config,

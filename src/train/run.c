@@ -108,7 +108,8 @@ static ebb_status open_run(ebb__run *run, const ebb_config *config, const ebb_tr
     if (config->budget_bytes) EBB_TRY(follow_budget(run, device));
     config = run->config;
     EBB_TRY(open_context(run, device, use));
-    if (use == POOL_RECORDED) EBB_TRY(ebb__trace_start(ebb__context_pool(run->ctx), EBB__PLAN_EVENTS));
+    run->recorded = use == POOL_RECORDED;
+    if (run->recorded) EBB_TRY(ebb__trace_start(ebb__context_pool(run->ctx), EBB__PLAN_EVENTS));
     if (use == POOL_PLANNED) EBB_TRY(ebb__offset_plan_follow(run, device));
     EBB_TRY(ebb_model_new(&run->model, run->ctx, config->model_json, ebb__config_dtype(config),
                           (uint64_t)config->top.seed));
@@ -378,15 +379,15 @@ void ebb__run_result(ebb_train_result *out, const ebb__run *run)
         .loss_scale = run->loss_scale.scale,
         .skipped_steps = run->skipped_steps,
         .step_ms = median_step_ms(run),
-        .flops = run->step_flops,
-        .recompute_flops = run->step_recompute_flops,
-        .recomputed_ops = run->step_recomputed_ops,
+        .flops = run->step_work.flops,
+        .recompute_flops = run->step_work.recompute_flops,
+        .recomputed_ops = (uint64_t)run->step_work.recomputed_ops,
     };
     snprintf(out->device, sizeof(out->device), "%s", ebb_context_device(run->ctx));
     ebb_memory_stats_get(run->ctx, &out->memory);
     ebb_host_memory_stats_get(run->ctx, &out->host_memory);
-    out->offloaded_bytes = run->step_offloaded_bytes;
-    out->fetched_bytes = run->step_fetched_bytes;
+    out->offloaded_bytes = (uint64_t)run->step_work.offloaded_bytes;
+    out->fetched_bytes = (uint64_t)run->step_work.fetched_bytes;
     if (run->options->on_segment) ebb_each_segment(run->ctx, run->options->on_segment, run->options->segment_user);
     if (!run->dry) out->outside_bytes = ebb_memory_outside_bytes(run->ctx);
     if (out->step_ms > 0) {

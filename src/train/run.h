@@ -174,6 +174,14 @@ EBB_NODISCARD ebb_status ebb__captured_step(struct ebb__run *run, int64_t step, 
 /* Grows when a step will do other work than the one before: part of what a dry run compares. */
 uint64_t ebb__captured_state(const struct ebb__run *run);
 
+/* ---- what was done ------------------------------------------------------------------------ */
+
+/* By the context's counters. */
+typedef struct ebb__tally {
+    double flops, recompute_flops, recomputed_ops, offloaded_bytes, fetched_bytes;
+    double ns; /* by the run's meter; 0 without one */
+} ebb__tally;
+
 /* ---- dry runs cut short ------------------------------------------------------------------- */
 
 /* Kinds of work in a run; one is settled when it ran from a state of the pool and left that state. */
@@ -212,6 +220,7 @@ typedef struct ebb__run {
     double hash_ms;           /* of this step: for checking, so not part of its time */
     bool fusing;              /* in a fused backward */
     bool dry, cut_short;      /* cut_short: skip what would repeat (estimate) */
+    bool recorded;            /* an offset plan is made of the pool's trace: groups are run whole */
     ebb__settled settled;
     bool eval_only;           /* evaluation is all there is: options.stop ends it */
     int64_t first_step, steps;
@@ -220,10 +229,9 @@ typedef struct ebb__run {
 
     double *step_ms;                         /* [EBB__STEP_MS_RING]: the latest measured steps */
     int64_t n_step_ms;                       /* measured so far */
-    double step_flops, step_recompute_flops; /* of the first step */
     const double *meter_ns;                  /* what a meter has counted; NULL: none */
-    double step_ns;                          /* of the first step, by the meter */
-    uint64_t step_recomputed_ops, step_offloaded_bytes, step_fetched_bytes;
+    ebb__tally step_work;                     /* of the first step */
+    ebb__tally left_out;                      /* of micro-batches that a cut-short run did not run */
     double loss_first, loss_last;
     bool has_loss;
     double eval_loss, eval_accuracy;
@@ -266,6 +274,12 @@ int64_t ebb__next_unsettled(const ebb__run *run, int64_t step);
 /* A piece of work begins that a cut-short run may leave out: an offset plan follows it by itself (alloc/plan.h),
  * so that what is left out is followed as what was recorded. */
 void ebb__mark_unit(ebb__run *run, const char *kind);
+/* So far, what was left out included. */
+ebb__tally ebb__run_tally(const ebb__run *run);
+void ebb__tally_add(ebb__tally *to, double times, const ebb__tally *work);
+/* How many micro-batches of the group are passed over behind number `index`, which has run and found the pool, and what
+ * was done until then, as `before` and `work`: those that would do the same and change nothing.  Counts their work. */
+int64_t ebb__leave_out(ebb__run *run, const ebb__group *group, int64_t index, uint64_t before, const ebb__tally *work);
 /* Says that `unit` ran and found the pool as `before`: also before its mark, which moves an offset plan on. */
 void ebb__note_unit(ebb__run *run, ebb__unit unit, uint64_t before);
 

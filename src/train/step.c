@@ -34,9 +34,13 @@ static ebb_status group_backward(ebb__run *run, const ebb__group *group, double 
     ebb_tensor *inputs = NULL, *targets = NULL;
     int64_t items = 0, n_targets = 0, counted = 0;
     for (int64_t i = 0; i < group->n; i++) {
+        uint64_t before = run->cut_short ? ebb__run_fingerprint(run) : 0;
+        ebb__tally work = ebb__run_tally(run);
         EBB_TRY(ebb_loader_next(run->train, &inputs, &targets, &items, &n_targets));
         EBB_TRY(ebb__micro_step(run, group, i, inputs, targets, lr));
-        counted += n_targets;
+        int64_t left_out = ebb__leave_out(run, group, i, before, &work);
+        counted += n_targets * (1 + left_out);
+        i += left_out;
     }
     return ebb__check_targets(run, group, counted);
 }

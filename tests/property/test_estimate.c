@@ -1,9 +1,11 @@
 /* What a dry run says of memory is what the run then uses, to the byte. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "estimate_check.h"
 #include "support/training.h"
+#include "train/run.h"
 
 Test(estimate, drawn_configs_use_what_was_said)
 {
@@ -20,6 +22,47 @@ Test(estimate, steps_that_are_skipped_do_not_change_what_is_said)
     ebb_config *config = config_of(text, (const char *const[4]){ NULL });
     check_estimate(config, 1, NULL, "3000 steps");
     ebb_config_free(config);
+    check_no_live_blocks();
+}
+
+/* Groups of up to 7, the last of an epoch shorter and with a smaller batch; copies, recomputes, a last one that is
+ * unlike the others. */
+Test(estimate, micro_batches_that_are_left_out_do_not_change_what_is_said)
+{
+    const char *text =
+        "{\"model\":{\"type\":\"gpt\",\"layers\":3,\"heads\":2,\"width\":16,\"context\":8,\"vocab\":11,\"dropout\":0.1},"
+        "\"data\":{\"type\":\"synthetic\",\"kind\":\"tokens\",\"items\":29,\"eval_items\":0,\"workers\":0},"
+        "\"train\":{\"steps\":5,\"batch\":2,\"clip_norm\":null}}";
+    static const char *const more[] = { "train.fuse_optimizer=true", "memory.checkpoint=sqrt", "memory.offload=all",
+                                        "memory.recompute=[\"gelu\"]", "train.precision=bf16" };
+    char accumulate[32], what[96];
+    for (int i = 0; i < 35; i++) {
+        snprintf(accumulate, sizeof accumulate, "train.accumulate=%d", 1 + i / 5);
+        snprintf(what, sizeof what, "%s %s", accumulate, more[i % 5]);
+        ebb_config *config = config_of(text, (const char *const[4]){ accumulate, more[i % 5] });
+        check_estimate(config, 1, NULL, what);
+        ebb_config_free(config);
+    }
+    check_no_live_blocks();
+}
+
+/* Two micro-batches of the first step and of the second tell what 64 do. */
+Test(estimate, of_many_micro_batches_few_are_run)
+{
+    const char *text =
+        "{\"model\":{\"type\":\"mlp\",\"input\":9,\"hidden\":[20],\"output\":3},"
+        "\"data\":{\"type\":\"synthetic\",\"kind\":\"samples\",\"items\":512,\"eval_items\":0,\"workers\":0},"
+        "\"train\":{\"steps\":2,\"batch\":4,\"accumulate\":64}}";
+    ebb_config *config = config_of(text, (const char *const[4]){ NULL });
+    ebb_train_options options = train_options(1);
+    ebb_train_result *said = calloc(1, sizeof *said);
+    ebb__run run = { 0 };
+    check_ok(ebb__run_dry(&run, said, config, &options));
+    cr_assert_gt(said->flops, 0);
+    cr_assert(run.left_out.flops >= 2 * said->flops * 61 / 64, "left out %g of %g", run.left_out.flops, 2 * said->flops);
+    ebb__run_close(&run);
+    ebb_config_free(config);
+    free(said);
     check_no_live_blocks();
 }
 
