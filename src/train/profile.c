@@ -198,41 +198,56 @@ static void read_choice(ebb__profile *out, const probe *p, uint32_t ops, bool aw
         if (!out->chain.stages[i].divisible) out->chain.stages[i].replay_ns = out->chain.stages[i].forward_ns;
 }
 
-static bool near(size_t a, size_t b) { return (a > b ? a - b : b - a) <= (a > b ? a : b) / 32; }
+static bool near(size_t a, size_t b) { return (a > b ? a - b : b - a) <= (a > b ? a : b) / 4; }
 
-/* But for what splitting a block leaves over, which depends on where it lies. */
+/* Blocks that take the same times do the same, on the same shapes; what splitting free blocks leaves over depends on where
+ * a block lies, and makes their bytes differ. */
 static bool alike(const ebb__stage *a, const ebb__stage *b)
 {
     bool same = a->divisible == b->divisible && a->n_choices == b->n_choices && a->forward_ns == b->forward_ns &&
                 near(a->input, b->input) && near(a->gradients, b->gradients);
-    for (int k = 0; same && k < a->n_choices; k++)
-        same = a->choices[k].extra_ns == b->choices[k].extra_ns && a->choices[k].copy_ns == b->choices[k].copy_ns && near(a->choices[k].keep, b->choices[k].keep) &&
-               near(a->choices[k].host, b->choices[k].host);
+    for (int k = 0; same && k < a->n_choices; k++) {
+        const ebb__choice *x = &a->choices[k], *y = &b->choices[k];
+        same = x->extra_ns == y->extra_ns && x->copy_ns == y->copy_ns && near(x->keep, y->keep) && near(x->host, y->host);
+    }
     return same;
 }
 
-static void raise(ebb__stage *a, const ebb__stage *b)
+/* What adds up over a chain is summed, of what is there for a moment the largest stays. */
+static void gather(ebb__stage *a, const ebb__stage *b)
 {
-    a->input = larger(a->input, b->input);
+    a->input += b->input;
+    a->gradients += b->gradients;
     a->replay = larger(a->replay, b->replay);
-    a->gradients = larger(a->gradients, b->gradients);
     for (int k = 0; k < a->n_choices; k++) {
         ebb__choice *x = &a->choices[k];
         const ebb__choice *y = &b->choices[k];
-        x->keep = larger(x->keep, y->keep);
-        x->host = larger(x->host, y->host);
+        x->keep += y->keep;
+        x->host += y->host;
         x->forward = larger(x->forward, y->forward);
         x->backward = larger(x->backward, y->backward);
     }
 }
 
-/* Blocks that are alike get the same figures, the largest of each: the program is quick on such chains. */
+static void divide(ebb__stage *s, size_t n)
+{
+    s->input = (s->input + n - 1) / n;
+    s->gradients = (s->gradients + n - 1) / n;
+    for (int k = 0; k < s->n_choices; k++) {
+        s->choices[k].keep = (s->choices[k].keep + n - 1) / n;
+        s->choices[k].host = (s->choices[k].host + n - 1) / n;
+    }
+}
+
+/* Blocks that are alike get the same figures: the program is quick on such chains. */
 static void level(ebb__chain *c)
 {
     for (int first = 0, last; first < c->n; first = last + 1) {
-        for (last = first; last + 1 < c->n && alike(&c->stages[first], &c->stages[last + 1]);) last++;
-        for (int i = first + 1; i <= last; i++) raise(&c->stages[first], &c->stages[i]);
-        for (int i = first + 1; i <= last; i++) c->stages[i] = c->stages[first];
+        ebb__stage all = c->stages[first];
+        for (last = first; last + 1 < c->n && alike(&c->stages[first], &c->stages[last + 1]);)
+            gather(&all, &c->stages[++last]);
+        divide(&all, (size_t)(last - first) + 1);
+        for (int i = first; i <= last; i++) c->stages[i] = all;
     }
 }
 

@@ -253,6 +253,28 @@ Test(planner, a_grid_twice_as_fine_changes_time_by_half_a_percent_at_most)
     check_no_live_blocks();
 }
 
+/* What splitting free blocks leaves over (1 MiB at most) makes equal blocks hold differently many bytes: they share their
+ * rows all the same, or planning would take ten times as long. */
+Test(planner, equal_blocks_have_equal_figures_wherever_they_lie)
+{
+    ebb_config *config = config_of(
+        "{\"model\":{\"type\":\"gpt\",\"layers\":48,\"heads\":4,\"width\":128,\"context\":128,\"vocab\":64},"
+        "\"data\":{\"type\":\"synthetic\",\"kind\":\"tokens\",\"items\":8,\"eval_items\":0},\"train\":{\"batch\":8}}",
+        (const char *const[4]){ NULL });
+    ebb_train_options options = train_options(2);
+    ebb__rates rates;
+    ebb__profile profile;
+    check_ok(ebb__rates_load(&rates));
+    check_ok(ebb__profile_init(&profile, config, &options, "dry:cpu", &rates));
+    const ebb__stage *stages = profile.chain.stages;
+    int changes = 0;
+    for (int i = 2; i < profile.chain.n - 1; i++) changes += memcmp(&stages[i], &stages[i - 1], sizeof(stages[i])) != 0;
+    cr_assert(changes <= 2, "%d changes along 48 blocks", changes); /* the first and the last */
+    ebb__profile_deinit(&profile);
+    ebb_config_free(config);
+    check_no_live_blocks();
+}
+
 Test(planner, a_host_limit_holds_and_a_smaller_one_offloads_less)
 {
     size_t before = SIZE_MAX;
