@@ -70,7 +70,9 @@ static double rate(const product *p, int threads, void (*how)(const product *, i
 
 int main(int argc, char **argv)
 {
-    static const int shapes[][3] = { { 2048, 1536, 384 }, { 2048, 384, 1536 }, { 2048, 1152, 384 }, { 2048, 2048, 1024 } };
+    static const int shapes[][3] = {
+        { 2048, 1536, 384 }, { 2048, 384, 1536 }, { 2048, 1152, 384 }, { 2048, 2048, 1024 }
+    };
     int threads = argc > 1 ? atoi(argv[1]) : 2;
     if (threads < 1 || threads > MAX_THREADS) return 2;
     double best = 0;
@@ -87,8 +89,8 @@ int main(int argc, char **argv)
         double library = rate(&p, threads, by_library), rows = rate(&p, threads, by_rows);
         double faster = library > rows ? library : rows;
         if (faster > best) best = faster;
-        printf("%s{\"m\": %d, \"n\": %d, \"k\": %d, \"library_gflops\": %.1f, \"rows_gflops\": %.1f}", s ? ", " : "", p.m, p.n,
-               p.k, library, rows);
+        printf("%s{\"m\": %d, \"n\": %d, \"k\": %d, \"library_gflops\": %.1f, \"rows_gflops\": %.1f}", s ? ", " : "",
+               p.m, p.n, p.k, library, rows);
         free(a);
         free(b);
         free(p.c);

@@ -56,7 +56,8 @@ LESSON(accumulation, "In N parts a batch's activations take 1/N of the bytes")
         STEP(step(w, x, parts, &kept, &sample));
         ROW(number(parts), size(kept), percent((double)kept, (double)whole), number(sample));
         CHECK(kept * (size_t)parts == whole, "In %d parts: 1/%d.", parts, parts);
-        CHECK(fabsf(sample - expected) <= 1e-4f * fabsf(expected), "The gradient that is shown is the same, up to rounding.");
+        CHECK(fabsf(sample - expected) <= 1e-4f * fabsf(expected),
+              "The gradient that is shown is the same, up to rounding.");
     }
     END_TABLE();
     SAY("Parameters, gradients and optimizer state do not shrink: what is left of the peak is those.");

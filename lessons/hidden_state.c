@@ -53,8 +53,10 @@ LESSON(hidden_state, "Hidden state carried across windows carries its graph")
 
     EBB_TRY(watch_begin(ctx));
     for (int i = 0; i < 16; i++, step_ends()) EBB_TRY(window(&h, w, 0.5));
-    CHECK(watch_report()->grows && watch_report()->nodes == 8 * (ebb_live_nodes(ctx) / 17), "Without backward and without detach, say in an evaluation, nothing "
-          "refuses; the graph grows by %zu nodes a window:", ebb_live_nodes(ctx) / 17);
+    CHECK(watch_report()->grows && watch_report()->nodes == 8 * (ebb_live_nodes(ctx) / 17),
+          "Without backward and without detach, say in an evaluation, nothing "
+          "refuses; the graph grows by %zu nodes a window:",
+          ebb_live_nodes(ctx) / 17);
     LEAK(watch_report());
     return EBB_OK;
 }

@@ -15,7 +15,8 @@ EBB_API EBB_NODISCARD ebb_status ebb_set_requires_grad(ebb_tensor *t, bool on);
 EBB_API bool ebb_requires_grad(const ebb_tensor *t); /* a leaf that asks, or a result that has history */
 EBB_API ebb_tensor *ebb_grad(const ebb_tensor *leaf); /* borrowed; NULL: none yet */
 EBB_API void ebb_drop_grad(ebb_tensor *leaf);        /* frees the gradient's bytes */
-EBB_API EBB_NODISCARD ebb_status ebb_set_grad(ebb_tensor *leaf, ebb_tensor *grad); /* contiguous; retained; NULL drops */
+/* grad: contiguous, retained; NULL drops. */
+EBB_API EBB_NODISCARD ebb_status ebb_set_grad(ebb_tensor *leaf, ebb_tensor *grad);
 
 /* ---- modes: per thread, scoped ----------------------------------------------------------- */
 /* EBB_INFERENCE does what EBB_NO_GRAD does, under PyTorch's other name: calls record and keep nothing. */
@@ -41,8 +42,9 @@ EBB_API ebb_autocast_guard ebb_autocast_set(ebb_dtype dtype);
 EBB_API void ebb_autocast_restore(ebb_autocast_guard *guard);
 EBB_API ebb_dtype ebb_autocast(void); /* EBB_F32: off */
 /* EBB_WITH_AUTOCAST(EBB_BF16); holds until the scope ends, early returns included.  Once per scope. */
-#define EBB_WITH_AUTOCAST(dtype)                                                             \
-    __attribute__((cleanup(ebb_autocast_restore), unused)) ebb_autocast_guard ebb_autocast_guard_ = ebb_autocast_set(dtype)
+#define EBB_WITH_AUTOCAST(dtype)                                                                                       \
+    __attribute__((cleanup(ebb_autocast_restore), unused)) ebb_autocast_guard ebb_autocast_guard_ =                    \
+        ebb_autocast_set(dtype)
 
 /* ---- backward ---------------------------------------------------------------------------- */
 typedef struct ebb_backward_options {
@@ -124,7 +126,8 @@ EBB_API size_t ebb_live_nodes(const ebb_context *ctx);
 /* Calls `emit` for each storage that saved slots of live nodes hold, once, with the oldest node that
  * holds it and the slot's name; parameters that are saved are among them. */
 EBB_API void ebb_each_saved(const ebb_context *ctx,
-                            void (*emit)(void *user, const ebb_node *node, const char *slot, const ebb_storage *storage),
+                            void (*emit)(void *user, const ebb_node *node, const char *slot,
+                                         const ebb_storage *storage),
                             void *user);
 /* Bytes that live nodes keep: each storage once. */
 EBB_API size_t ebb_saved_bytes(const ebb_context *ctx);

@@ -30,8 +30,8 @@ typedef struct ebb_context_options {
 EBB_BEGIN_DECLS
 
 /* Owner: *out is the caller's; free it with ebb_context_free() after all of its tensors.
- * `options` may be NULL.  Errors: EINVAL (a key or value of allocator), EDEVICE (unknown device, or none of that kind here; says why),
- * ENOMEM. */
+ * `options` may be NULL.  Errors: EINVAL (a key or value of allocator), EDEVICE (unknown device, or none of that kind
+ * here; says why), ENOMEM. */
 EBB_API EBB_NODISCARD ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options);
 /* NULL is a no-op.  Tensors still alive keep the context's memory until the last one is dropped. */
 EBB_API void ebb_context_free(ebb_context *ctx);

@@ -1,8 +1,8 @@
 /* ebb/ops.h: the ops, as plain verbs.
  * Results go to the first parameter: the variable is rebound, what it held is dropped; on error it
  * keeps what it held.  Inputs are borrowed.  All inputs of one call share one dtype and context
- * (index and mask inputs aside; autocast of ebb/autograd.h makes dtypes agree): EDTYPE, EDEVICE.  Shapes that do not fit: ESHAPE.  Shapes are
- * written in the order B T H C. */
+ * (index and mask inputs aside; autocast of ebb/autograd.h makes dtypes agree): EDTYPE, EDEVICE.  Shapes that do not
+ * fit: ESHAPE.  Shapes are written in the order B T H C. */
 #ifndef EBB_OPS_H
 #define EBB_OPS_H
 

@@ -25,8 +25,8 @@ typedef struct ebb_plan_info {
  * memory.host_limit, too.  options: device, threads and steps matter; NULL is not allowed.
  * Owner: *out is the caller's; ebb_plan_free().  Errors: EBUDGET (nothing fits; the message names the
  * smallest budget that something fits, and what dominates it), ENOMEM, and what a dry run gives. */
-EBB_API EBB_NODISCARD ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config, const ebb_train_options *options,
-                                               size_t budget_bytes, bool allocated);
+EBB_API EBB_NODISCARD ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config,
+                                               const ebb_train_options *options, size_t budget_bytes, bool allocated);
 /* Plans from the fastest to the smallest; each is slower and smaller than the one before.  *n of at most
  * `max`.  ebb_plan_make() with the peak of one gives that one, or a faster one; with less than the last one's,
  * EBUDGET.  memory.limit is not looked at.  Owner: each of plans[0, *n) is the caller's.  Errors: as above; EBUDGET
@@ -36,7 +36,8 @@ EBB_API EBB_NODISCARD ebb_status ebb_plan_frontier(ebb_plan *plans[], int max, i
 EBB_API void ebb_plan_free(ebb_plan *plan); /* NULL is a no-op */
 
 EBB_API ebb_plan_info ebb_plan_info_get(const ebb_plan *plan);
-/* "3 segments, 2 deep, over 9 of 12 blocks; gelu, layernorm in 3, linear in 1; 2 offloaded"; free() it; NULL: no memory. */
+/* "3 segments, 2 deep, over 9 of 12 blocks; gelu, layernorm in 3, linear in 1; 2 offloaded"; free() it; NULL: no
+ * memory. */
 EBB_API char *ebb_plan_describe(const ebb_plan *plan);
 /* The plan as JSON text, as in its file; free() it; NULL: no memory. */
 EBB_API char *ebb_plan_print(const ebb_plan *plan);
@@ -83,9 +84,9 @@ typedef struct ebb_calibration {
     double copy_gb_s; /* to host memory and back, by what it adds to a step */
 } ebb_calibration;
 /* Trains a few steps of small models (of `config` where given): as they are, with op recipes, in segments and
- * offloaded, by turns.  Measures every op's calls in each, and what the step takes more, and writes the file that planning reads: $EBB_CALIBRATION, else
- * $XDG_CACHE_HOME/ebb/calibration.json, else ~/.cache/ebb/calibration.json.  Errors: EIO, ENOMEM, EINVAL (no
- * path). */
+ * offloaded, by turns.  Measures every op's calls in each, and what the step takes more, and writes the file that
+ * planning reads: $EBB_CALIBRATION, else $XDG_CACHE_HOME/ebb/calibration.json, else ~/.cache/ebb/calibration.json.
+ * Errors: EIO, ENOMEM, EINVAL (no path). */
 EBB_API EBB_NODISCARD ebb_status ebb_calibrate(ebb_calibration *out, const ebb_config *config,
                                                const ebb_train_options *options);
 

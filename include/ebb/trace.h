@@ -40,8 +40,8 @@ typedef struct ebb_trace_summary {
 
 EBB_BEGIN_DECLS
 
-/* Trains as ebb_train() does, without evaluation, and traces steps [options->first_step, the last].  `result` may be NULL.
- * train->observer is called too.
+/* Trains as ebb_train() does, without evaluation, and traces steps [options->first_step, the last].  `result` may be
+ * NULL.  train->observer is called too.
  * Errors: those of ebb_train(); EINVAL (first_step beyond the last); ESTATE (more events than
  * max_events: nothing is dropped silently). */
 EBB_API EBB_NODISCARD ebb_status ebb_trace_train(ebb_trace **out, ebb_train_result *result, const ebb_config *config,

@@ -12,10 +12,13 @@ EBB_BEGIN_DECLS
 typedef struct ebb_config ebb_config; /* a checked config; single owner */
 /* Loads `path`, applies sets ("train.batch=4"), checks every key.  A relative data path is looked up
  * from the working folder, then from the config's folder.  Errors: EIO, EFORMAT (line, column), EINVAL (JSON path). */
-EBB_API EBB_NODISCARD ebb_status ebb_config_load(ebb_config **out, const char *path, const char *const sets[], int n_sets);
+EBB_API EBB_NODISCARD ebb_status ebb_config_load(ebb_config **out, const char *path, const char *const sets[],
+                                                 int n_sets);
 /* The same from JSON text; relative data paths are looked up from the working folder. */
-EBB_API EBB_NODISCARD ebb_status ebb_config_parse(ebb_config **out, const char *text, const char *const sets[], int n_sets);
-EBB_API EBB_NODISCARD ebb_status ebb_config_copy(ebb_config **out, const ebb_config *config, const char *const sets[], int n_sets);
+EBB_API EBB_NODISCARD ebb_status ebb_config_parse(ebb_config **out, const char *text, const char *const sets[],
+                                                  int n_sets);
+EBB_API EBB_NODISCARD ebb_status ebb_config_copy(ebb_config **out, const ebb_config *config, const char *const sets[],
+                                                 int n_sets);
 EBB_API void ebb_config_free(ebb_config *config);
 /* As ebb_drop() for a tensor: frees what the variable holds, and makes it NULL. */
 EBB_API void ebb_config_drop(ebb_config **variable);
@@ -82,22 +85,26 @@ typedef struct ebb_train_result {
     uint64_t offloaded_bytes, fetched_bytes; /* copied to it and back in one optimizer step */
     double flops, recompute_flops; /* of one optimizer step */
     uint64_t recomputed_ops;   /* of one optimizer step */
-    char gradients_sha256[65]; /* over every step's gradients as the optimizer receives them (a skipped step's as they came),
-                                  parameters sorted by name; "" when not asked for */
+    /* Over every step's gradients as the optimizer receives them (a skipped step's as they came), parameters sorted by
+     * name; "" when not asked for. */
+    char gradients_sha256[65];
     char run_dir[512];
 } ebb_train_result;
 
 /* Trains.  Run folder: config.json, weights.safetensors, optimizer.safetensors, metrics.jsonl. */
-EBB_API EBB_NODISCARD ebb_status ebb_train(ebb_train_result *result, const ebb_config *config, const ebb_train_options *options);
+EBB_API EBB_NODISCARD ebb_status ebb_train(ebb_train_result *result, const ebb_config *config,
+                                           const ebb_train_options *options);
 /* The same loop on a dry device, cut short when the pool's state repeats. */
-EBB_API EBB_NODISCARD ebb_status ebb_estimate(ebb_train_result *result, const ebb_config *config, const ebb_train_options *options);
+EBB_API EBB_NODISCARD ebb_status ebb_estimate(ebb_train_result *result, const ebb_config *config,
+                                              const ebb_train_options *options);
 
 /* One forward and backward: weights and batch from safetensors files, gradients to another. */
 EBB_API EBB_NODISCARD ebb_status ebb_grads(double *loss, size_t *peak_allocated_bytes, const ebb_config *config,
                                            const ebb_train_options *options, const char *weights, const char *batch,
                                            const char *out);
 /* Evaluates a run folder's weights on its evaluation data. */
-EBB_API EBB_NODISCARD ebb_status ebb_evaluate(ebb_train_result *result, const char *run_dir, const ebb_train_options *options);
+EBB_API EBB_NODISCARD ebb_status ebb_evaluate(ebb_train_result *result, const char *run_dir,
+                                              const ebb_train_options *options);
 
 typedef struct ebb_sample_options {
     size_t struct_bytes;
@@ -127,7 +134,8 @@ typedef struct ebb_gradcheck_result {
  * gradient_scale: 1; a test uses 1 + 1e-4 to see it caught.
  * Returns EBB_OK when the check ran, whatever it found. */
 EBB_API EBB_NODISCARD ebb_status ebb_gradcheck(const ebb_op *op, const char *device, double gradient_scale,
-                                               void (*report)(void *user, const ebb_gradcheck_result *result), void *user);
+                                               void (*report)(void *user, const ebb_gradcheck_result *result),
+                                               void *user);
 
 EBB_END_DECLS
 #endif

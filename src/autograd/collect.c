@@ -120,7 +120,8 @@ static size_t break_cycles(collection *c)
         if (it->alive) continue;
         struct ebb__hooks **first, *taken[EBB_MAX_OUT] = { NULL };
         int n = it->is_node ? EBB_MAX_OUT : 1;
-        first = it->is_node ? ((ebb_node *)(uintptr_t)it->object)->hooks : &((ebb_tensor *)(uintptr_t)it->object)->hooks;
+        first =
+            it->is_node ? ((ebb_node *)(uintptr_t)it->object)->hooks : &((ebb_tensor *)(uintptr_t)it->object)->hooks;
         for (int j = 0; j < n; j++) {
             taken[j] = first[j];
             first[j] = NULL;

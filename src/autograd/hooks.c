@@ -14,7 +14,8 @@ ebb_status ebb_hook_add(ebb_tensor *t, const ebb_hook *hook, int *id)
     if (!ebb__tensor_wants_grad(t))
         return ebb_fail(EBB_ESTATE, "hook: the tensor needs no gradient, so the hook would never run");
     if (hook->on_accumulated && t->node)
-        return ebb_fail(EBB_ESTATE, "hook: on_accumulated is for leaves; this tensor was made by %s", ebb_node_name(t->node));
+        return ebb_fail(EBB_ESTATE, "hook: on_accumulated is for leaves; this tensor was made by %s",
+                        ebb_node_name(t->node));
     if (!hook->on_grad && !hook->on_accumulated) return ebb_fail(EBB_EINVAL, "hook: it has no function");
     struct ebb__hooks **hooks = ebb__hooks_of(t);
     ebb__hook_entry *entry = ebb__calloc(1, sizeof *entry);

@@ -8,7 +8,8 @@ ebb_status ebb_set_requires_grad(ebb_tensor *t, bool on)
         return ebb_fail(EBB_EDTYPE, "requires_grad: %s; only floats have gradients",
                         ebb_tensor_describe(t, shape, sizeof shape));
     if (t->node)
-        return ebb_fail(EBB_ESTATE, "requires_grad: the tensor was made by %s; only a leaf can be told, detach it first",
+        return ebb_fail(EBB_ESTATE,
+                        "requires_grad: the tensor was made by %s; only a leaf can be told, detach it first",
                         ebb_node_name(t->node));
     t->requires_grad = on;
     return EBB_OK;
@@ -31,8 +32,8 @@ ebb_status ebb_set_grad(ebb_tensor *leaf, ebb_tensor *grad)
     if (leaf->node) return ebb_fail(EBB_ESTATE, "set_grad: only a leaf holds a gradient");
     if (leaf->ctx != grad->ctx) return ebb_fail(EBB_EDEVICE, "set_grad: the tensors belong to different contexts");
     if (x.dtype != g.dtype || !ebb__arg_same_shape(&x, &g))
-        return ebb_fail(EBB_ESHAPE, "set_grad: the gradient is %s, the tensor %s", ebb_tensor_describe(grad, b, sizeof b),
-                        ebb_tensor_describe(leaf, a, sizeof a));
+        return ebb_fail(EBB_ESHAPE, "set_grad: the gradient is %s, the tensor %s",
+                        ebb_tensor_describe(grad, b, sizeof b), ebb_tensor_describe(leaf, a, sizeof a));
     if (!ebb_tensor_is_contiguous(grad)) return ebb_fail(EBB_EINVAL, "set_grad: the gradient is not contiguous");
     if (leaf->grad == grad) return EBB_OK;
     ebb_drop_grad(leaf);

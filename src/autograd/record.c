@@ -94,7 +94,8 @@ static void save_slots(ebb_node *node, ebb_tensor *const ins[], ebb_tensor *cons
         ebb__slot *slot = &node->slots[node->slot_of_out[j]];
         const ebb_arg *out = &node->record->args[node->record->n_in + j];
         slot->bytes = (size_t)out->elems * ebb_dtype_bytes(out->dtype);
-        if (promised) ebb__promise_take(slot, ebb__saver_output_promise(node->ctx, j), outs[j] ? outs[j]->storage : NULL);
+        if (promised)
+            ebb__promise_take(slot, ebb__saver_output_promise(node->ctx, j), outs[j] ? outs[j]->storage : NULL);
         else ebb__slot_keep(slot, outs[j]->storage, outs[j]->offset);
     }
 }

@@ -58,6 +58,6 @@ void ebb__advise_checkpoint(void *self, size_t wanted_bytes, char *buf, size_t b
         if (scopes[i].bytes >= 1 && (!best || scopes[i].flops * best->bytes < best->flops * scopes[i].bytes))
             best = &scopes[i];
     if (!best) return;
-    snprintf(buf, buf_bytes, "cheapest to recompute instead: %s, about %s for %.3g GFLOP (memory.checkpoint)", best->scope,
-             ebb_size_format((size_t)best->bytes, size, sizeof size), best->flops * 1e-9);
+    snprintf(buf, buf_bytes, "cheapest to recompute instead: %s, about %s for %.3g GFLOP (memory.checkpoint)",
+             best->scope, ebb_size_format((size_t)best->bytes, size, sizeof size), best->flops * 1e-9);
 }

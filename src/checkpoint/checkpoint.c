@@ -7,7 +7,8 @@ ebb_status ebb_segment_begin(ebb_context *ctx, const ebb_checkpoint_options *opt
     ebb_checkpoint_options o = { .struct_bytes = sizeof o };
     if (options) {
         if (options->struct_bytes != sizeof o)
-            return ebb_fail(EBB_EINVAL, "checkpoint: options.struct_bytes is %zu, expected %zu", options->struct_bytes, sizeof o);
+            return ebb_fail(EBB_EINVAL, "checkpoint: options.struct_bytes is %zu, expected %zu", options->struct_bytes,
+                            sizeof o);
         o = *options;
     }
     int depth = ctx->segment ? ctx->segment->depth + 1 : 0;

@@ -192,8 +192,10 @@ static ebb_status misplaced(const reader *r, ebb_block_range wrong, int next, in
 {
     char free[64] = "no block is free any more";
     if (next <= last) snprintf(free, sizeof(free), "blocks %d to %d are free", next, last);
-    return ebb_fail(EBB_EFORMAT, "%s: [%d, %d]: segments come in order without overlap, and one inside another holds fewer "
-                    "blocks; here %s", r->at, wrong.first, wrong.last, free);
+    return ebb_fail(EBB_EFORMAT,
+                    "%s: [%d, %d]: segments come in order without overlap, and one inside another holds fewer "
+                    "blocks; here %s",
+                    r->at, wrong.first, wrong.last, free);
 }
 
 static ebb_status read_segments(reader *r, const cJSON *list, ebb_block_range within, int depth)
@@ -292,9 +294,11 @@ static ebb_status read_plan(ebb_plan *plan, const cJSON *root, const char *path,
         return ebb_fail(EBB_EUNSUPPORTED, "%s: a plan of schema %lld; this ebb reads schema %d", path,
                         (long long)keys.schema, PLAN_SCHEMA);
     if (strcmp(keys.sha256, sha256) != 0)
-        return ebb_fail(EBB_EINVAL, "%s: a plan for another config (config_sha256 %.12s..., this config's is %.12s...): "
-                        "the model, train.batch, train.accumulate or train.precision differ; make a new one with ebb plan",
-                        path, keys.sha256, sha256);
+        return ebb_fail(
+            EBB_EINVAL,
+            "%s: a plan for another config (config_sha256 %.12s..., this config's is %.12s...): "
+            "the model, train.batch, train.accumulate or train.precision differ; make a new one with ebb plan",
+            path, keys.sha256, sha256);
     memcpy(plan->config_sha256, keys.sha256, sizeof(keys.sha256));
     EBB_TRY(read_lists(&r, &keys));
     EBB_TRY(ebb__ranges_check(plan->segments, plan->n_segments, plan->n_blocks, path));

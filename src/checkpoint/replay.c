@@ -105,8 +105,8 @@ static ebb_status open_externals(replay *r)
         ebb__slot *slot = &s->externals[k]->slot;
         what[0] = '\0';
         if (ebb__slot_is_stale(slot))
-            snprintf(what, sizeof what, "recompute of %s '%s' (number %llu): its input %zu", s->recipe ? "op" : "segment",
-                     s->name, (unsigned long long)s->number, k);
+            snprintf(what, sizeof what, "recompute of %s '%s' (number %llu): its input %zu",
+                     s->recipe ? "op" : "segment", s->name, (unsigned long long)s->number, k);
         ebb_status st = ebb__slot_open(slot, what);
         if (st != EBB_OK) return st;
         r->values[k].storage = slot->storage;
@@ -173,7 +173,8 @@ static ebb_status run_entry(replay *r, size_t e)
     ebb_status st = make_outputs(r, e, &call, &owner);
     double before = s->ctx->flops;
     if (st == EBB_OK) st = ebb__check_shapes(s, entry);
-    if (st == EBB_OK && !(call.op->flags & EBB_OP_VIEW)) st = ebb__run_kernel(&call, EBB_FORWARD, &owner, &s->ctx->flops);
+    if (st == EBB_OK && !(call.op->flags & EBB_OP_VIEW))
+        st = ebb__run_kernel(&call, EBB_FORWARD, &owner, &s->ctx->flops);
     if (st != EBB_OK) return st;
     s->ctx->recompute_flops += s->ctx->flops - before;
     s->ctx->recomputed_ops++;

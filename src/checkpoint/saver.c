@@ -25,7 +25,8 @@ bool ebb__saver_recomputes_outputs(const ebb_context *ctx)
 }
 
 /* Outer segments first: an inner one's externals may be the outer one's values. */
-static void append_outermost_first(ebb__segment *s, ebb__recording *r, ebb_tensor *const ins[], ebb_tensor *const outs[])
+static void append_outermost_first(ebb__segment *s, ebb__recording *r, ebb_tensor *const ins[],
+                                   ebb_tensor *const outs[])
 {
     if (s->parent) append_outermost_first(s->parent, r, ins, outs);
     ebb__segment_append(s, r->record, ins, outs, s->saver);

@@ -69,7 +69,8 @@ ebb_status ebb__segment_reserve(ebb__segment *s, int n_in, int n_out)
 {
     int n = n_in + n_out;
     ebb_status st = ebb__grow(&s->entries, &s->cap_entries, s->n_entries + 1, sizeof s->entries[0]);
-    if (st == EBB_OK) st = ebb__grow(&s->externals, &s->cap_externals, s->n_externals + (size_t)n, sizeof s->externals[0]);
+    if (st == EBB_OK)
+        st = ebb__grow(&s->externals, &s->cap_externals, s->n_externals + (size_t)n, sizeof s->externals[0]);
     if (st == EBB_OK) st = ebb__uid_map_reserve(&s->map, (size_t)n);
     for (; s->n_spare < n && st == EBB_OK; s->n_spare++) {
         s->spare[s->n_spare] = ebb__calloc(1, sizeof(ebb__external));

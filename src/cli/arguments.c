@@ -6,9 +6,9 @@
 
 #define AT(member) offsetof(cli_args, member)
 const cli_option cli_common_options[] = {
-    { "--set", "PATH=VALUE", CLI_SET, 0, "changes one value of the config; may be repeated",
+    { "--set", "PATH=VALUE", CLI_SET, 0, "changes one value of the config; may be repeated", false },
+    { "--device", "NAME", CLI_TEXT, AT(device), "cpu (default), cuda[:N], dry:cpu, dry:cuda[:PROFILE or FILE.json]",
       false },
-    { "--device", "NAME", CLI_TEXT, AT(device), "cpu (default), cuda[:N], dry:cpu, dry:cuda[:PROFILE or FILE.json]", false },
     { "--threads", "N", CLI_COUNT, AT(threads), "compute threads; default: all cores", false },
     { "--json", NULL, CLI_FLAG, AT(json), "exactly one JSON object on standard output", false },
     { "--quiet", NULL, CLI_FLAG, AT(quiet), "no progress line and no summary", false },

@@ -164,7 +164,8 @@ typedef struct cli_frontier {
     int n, n_marks;
     bool allocated;
 } cli_frontier;
-/* Plans, and none, every:1 and sqrt as marks.  `config` must outlive it.  On errors too, cli_frontier_free() must follow. */
+/* Plans, and none, every:1 and sqrt as marks.  `config` must outlive it.  On errors too, cli_frontier_free() must
+ * follow. */
 ebb_status cli_frontier_make(cli_frontier *frontier, const ebb_config *config, const ebb_train_options *options,
                              bool allocated);
 /* Adds what `config` itself says, where there is room; the same figures as an earlier mark's are that mark. */

@@ -9,8 +9,8 @@ static bool same_figures(const ebb_plan_info *a, const ebb_plan_info *b)
            a->overhead == b->overhead;
 }
 
-ebb_status cli_frontier_mark(cli_frontier *f, const char *name, const ebb_config *config, const ebb_train_options *options,
-                             bool own)
+ebb_status cli_frontier_mark(cli_frontier *f, const char *name, const ebb_config *config,
+                             const ebb_train_options *options, bool own)
 {
     if (f->n_marks == CLI_FRONTIER_MARKS) return EBB_OK;
     ebb_frontier_mark *mark = &f->marks[f->n_marks];
@@ -28,7 +28,8 @@ ebb_status cli_frontier_mark(cli_frontier *f, const char *name, const ebb_config
 }
 
 /* memory.limit is of a run: a setting beyond it is shown all the same. */
-static ebb_status mark_setting(cli_frontier *f, const char *value, const ebb_config *config, const ebb_train_options *options)
+static ebb_status mark_setting(cli_frontier *f, const char *value, const ebb_config *config,
+                               const ebb_train_options *options)
 {
     char set[64];
     ebb_config *copy = NULL;
@@ -40,7 +41,8 @@ static ebb_status mark_setting(cli_frontier *f, const char *value, const ebb_con
     return st;
 }
 
-ebb_status cli_frontier_make(cli_frontier *f, const ebb_config *config, const ebb_train_options *options, bool allocated)
+ebb_status cli_frontier_make(cli_frontier *f, const ebb_config *config, const ebb_train_options *options,
+                             bool allocated)
 {
     static const char *const settings[] = { "none", "every:1", "sqrt" };
     *f = (cli_frontier){ .config = config, .allocated = allocated };

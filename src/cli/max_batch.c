@@ -61,7 +61,8 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    { "--limit", "SIZE", CLI_TEXT, offsetof(cli_args, limit), "of the peak of reserved bytes; default: an accelerator's memory", false },
+    { "--limit", "SIZE", CLI_TEXT, offsetof(cli_args, limit),
+      "of the peak of reserved bytes; default: an accelerator's memory", false },
 };
 
 const cli_command cli_max_batch = {

@@ -78,7 +78,9 @@ static void print_limit(ebb_plan *const plans[], int n, size_t limit)
     int beyond = 0;
     char text[32];
     for (int i = 0; i < n; i++) beyond += limit && ebb_plan_info_get(plans[i]).peak_reserved_bytes > limit;
-    if (beyond) printf("%d of %d are beyond memory.limit, %s reserved\n", beyond, n, ebb_size_format(limit, text, sizeof(text)));
+    if (beyond)
+        printf("%d of %d are beyond memory.limit, %s reserved\n", beyond, n,
+               ebb_size_format(limit, text, sizeof(text)));
 }
 
 static int report_frontier(const cli_args *args, const ebb_config *config, ebb_plan *const plans[], int n)
@@ -121,8 +123,10 @@ static int report_plan(const cli_args *args, const ebb_plan *plan, size_t budget
         snprintf(beside, sizeof(beside), ", %s of host memory beside",
                  ebb_size_format(info.peak_host_bytes, text[0], sizeof(text[0])));
     printf("fits %s: peak %s reserved, %s allocated%s; a step takes %+.1f%% time\n%s\n",
-           ebb_size_format(budget, text[0], sizeof(text[0])), ebb_size_format(info.peak_reserved_bytes, text[1], sizeof(text[1])),
-           ebb_size_format(info.peak_allocated_bytes, text[2], sizeof(text[2])), beside, info.overhead * 100, words ? words : "");
+           ebb_size_format(budget, text[0], sizeof(text[0])),
+           ebb_size_format(info.peak_reserved_bytes, text[1], sizeof(text[1])),
+           ebb_size_format(info.peak_allocated_bytes, text[2], sizeof(text[2])), beside, info.overhead * 100,
+           words ? words : "");
     free(words);
     return CLI_DONE;
 }
@@ -187,8 +191,10 @@ static int run(const cli_args *args)
 static const cli_option options[] = {
     { "--budget", "SIZE", CLI_TEXT, offsetof(cli_args, budget), "the peak must be at most this (512MiB, 2GiB)", false },
     { "--frontier", NULL, CLI_FLAG, offsetof(cli_args, frontier), "all of it: peak against time", false },
-    { "--html", "FILE", CLI_TEXT, offsetof(cli_args, html), "the frontier as a page, for a browser; needs no network", false },
-    { "--allocated", NULL, CLI_FLAG, offsetof(cli_args, allocated), "the peak of allocated bytes, not of reserved", false },
+    { "--html", "FILE", CLI_TEXT, offsetof(cli_args, html), "the frontier as a page, for a browser; needs no network",
+      false },
+    { "--allocated", NULL, CLI_FLAG, offsetof(cli_args, allocated), "the peak of allocated bytes, not of reserved",
+      false },
     { "--offload", NULL, CLI_FLAG, offsetof(cli_args, offload), "may use host memory (memory.offload auto)", false },
     { "--write", "FILE", CLI_TEXT, offsetof(cli_args, write), "the plan, for memory.checkpoint=plan:FILE", false },
     { "--steps", "N", CLI_COUNT, offsetof(cli_args, steps), "instead of train.steps", false },

@@ -72,7 +72,8 @@ void cli_print_result(const ebb_train_result *r, FILE *file)
             ebb_count_format((double)r->parameters, count, sizeof(count)));
     if (!cli_is_dry(r)) print_losses(r, file);
     if (!cli_is_dry(r) && r->loss_scale > 0)
-        fprintf(file, "  loss scale       %g at last, %lld steps skipped\n", r->loss_scale, (long long)r->skipped_steps);
+        fprintf(file, "  loss scale       %g at last, %lld steps skipped\n", r->loss_scale,
+                (long long)r->skipped_steps);
     fprintf(file, "  step             %.4g ms (median), %s %s/s\n", r->step_ms,
             ebb_count_format(r->items_per_s, rate, sizeof(rate)), item);
     ebb_memory_print(&r->memory, file);

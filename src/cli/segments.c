@@ -85,7 +85,9 @@ static ebb_status add_row(ebb_table *table, const char *name, const ebb_segment_
 
 ebb_status cli_print_segments(const cli_segments *segments, bool trained)
 {
-    static const char *const titles[] = { "segment", ">promised", ">freed", ">inputs kept", ">recomputed", ">extra ms" };
+    static const char *const titles[] = {
+        "segment", ">promised", ">freed", ">inputs kept", ">recomputed", ">extra ms"
+    };
     ebb_segment_report all = { 0 };
     ebb_table *table = NULL;
     if (segments->n == 0) {

@@ -74,7 +74,8 @@ static int check_files(const cli_args *args)
 
 /* Of the first run's config, with the runs themselves on it; one that differs in more than memory is of
  * another frontier. */
-static ebb_status make_frontier(cli_frontier *f, const traced runs[], int n, const cli_args *args, const ebb_config *config)
+static ebb_status make_frontier(cli_frontier *f, const traced runs[], int n, const cli_args *args,
+                                const ebb_config *config)
 {
     ebb_train_options options = cli_train_options(args);
     if (options.steps == 0) options.steps = DEFAULT_STEPS;

@@ -65,7 +65,8 @@ static void shorten(char out[CLI_NAME_BYTES], const char *name, int room)
 }
 
 /* False: an object or a list has lost its middle, which may be what matters. */
-static bool name_one(char out[CLI_NAME_BYTES], const cli_variant variants[], cJSON *const values[], int n, int i, int room)
+static bool name_one(char out[CLI_NAME_BYTES], const cli_variant variants[], cJSON *const values[], int n, int i,
+                     int room)
 {
     char words[WORDS_BYTES] = "";
     const cJSON *others[CLI_MAX_VARIANTS];

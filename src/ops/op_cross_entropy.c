@@ -17,7 +17,9 @@ static ebb_status infer(ebb_call *call)
 {
     const ebb_arg *logits = &call->in[LOGITS], *targets = &call->in[TARGETS];
     ebb_status st = ebb__require_compute_dtype(call, LOGITS);
-    if (st == EBB_OK) st = ebb__loss_check(call, TARGETS, "[..., V] and [...]", EBB_ATTRS(call, ebb__cross_entropy_attrs)->normalizer);
+    if (st == EBB_OK)
+        st =
+            ebb__loss_check(call, TARGETS, "[..., V] and [...]", EBB_ATTRS(call, ebb__cross_entropy_attrs)->normalizer);
     if (st != EBB_OK) return st;
     st = ebb_arg_set(&call->out[LOSS], ebb__compute_dtype(logits->dtype), 0, NULL);
     if (st != EBB_OK) return st;
@@ -60,7 +62,8 @@ static ebb_status forward(const ebb_call *call)
     ebb_status st = ebb__loss_check_targets(call, r.targets, r.classes);
     if (st != EBB_OK) return st;
     r.partial = call->workspace;
-    double loss = ebb__loss_forward(&r) * ebb__loss_weight(r.targets, EBB_ATTRS(call, ebb__cross_entropy_attrs)->normalizer);
+    double loss =
+        ebb__loss_forward(&r) * ebb__loss_weight(r.targets, EBB_ATTRS(call, ebb__cross_entropy_attrs)->normalizer);
     if (r.dtype == EBB_F64) *(double *)call->out[LOSS].data = loss;
     else *(float *)call->out[LOSS].data = (float)loss;
     return EBB_OK;
@@ -80,7 +83,8 @@ static ebb_status backward(const ebb_call *call)
 
 /* ---- cases -------------------------------------------------------------------------------------- */
 
-static const ebb__cross_entropy_attrs counted = { .normalizer = 0 }, by_four = { .normalizer = 4 }, negative = { .normalizer = -1 };
+static const ebb__cross_entropy_attrs counted = { .normalizer = 0 }, by_four = { .normalizer = 4 },
+                                      negative = { .normalizer = -1 };
 #define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(ebb__cross_entropy_attrs)
 
 static const ebb_op_case cases[] = {

@@ -127,7 +127,8 @@ static ebb_status backward(const ebb_call *call)
     return run(call, call->dout[0].data, call->din[0].data, call->accumulate[0]);
 }
 
-static const ebb__dropout_attrs none = { .p = 0 }, some = { .p = 0.3 }, everything = { .p = 1 }, too_much = { .p = 1.5 };
+static const ebb__dropout_attrs none = { .p = 0 }, some = { .p = 0.3 }, everything = { .p = 1 },
+                                too_much = { .p = 1.5 };
 #define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(ebb__dropout_attrs)
 
 static const ebb_op_case cases[] = {

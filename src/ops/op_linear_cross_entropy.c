@@ -140,7 +140,8 @@ static ebb_status real_forward(const ebb_call *call)
         make_logits(&p, first);
         total += ebb__loss_forward(&p.rows);
     }
-    double loss = total * ebb__loss_weight(p.rows.targets, EBB_ATTRS(call, const ebb__linear_cross_entropy_attrs)->normalizer);
+    double loss =
+        total * ebb__loss_weight(p.rows.targets, EBB_ATTRS(call, const ebb__linear_cross_entropy_attrs)->normalizer);
     if (p.rows.dtype == EBB_F64) *(double *)call->out[LOSS].data = loss;
     else *(float *)call->out[LOSS].data = (float)loss;
     return EBB_OK;
@@ -173,8 +174,9 @@ static ebb_status real_backward(const ebb_call *call)
 {
     part p = first_part(call);
     const void *dy = call->dout[LOSS].data;
-    p.rows.weight = (p.rows.dtype == EBB_F64 ? *(const double *)dy : *(const float *)dy) *
-                    ebb__loss_weight(p.rows.targets, EBB_ATTRS(call, const ebb__linear_cross_entropy_attrs)->normalizer);
+    p.rows.weight =
+        (p.rows.dtype == EBB_F64 ? *(const double *)dy : *(const float *)dy) *
+        ebb__loss_weight(p.rows.targets, EBB_ATTRS(call, const ebb__linear_cross_entropy_attrs)->normalizer);
     int64_t first = 0;
     do { /* once without rows too: the gradient of weight is then 0 */
         make_logits(&p, first);
@@ -191,8 +193,8 @@ static ebb_status backward(const ebb_call *call) { return ebb__halves_run(call, 
 
 /* ---- cases ------------------------------------------------------------------------------------ */
 
-static const ebb__linear_cross_entropy_attrs one = { 0, 1 }, two = { 0, 2 }, four = { 0, 4 }, by_four = { 4, 3 }, many = { 0, 100 },
-                   none = { 0, 0 }, negative = { -1, 2 };
+static const ebb__linear_cross_entropy_attrs one = { 0, 1 }, two = { 0, 2 }, four = { 0, 4 }, by_four = { 4, 3 },
+                                             many = { 0, 100 }, none = { 0, 0 }, negative = { -1, 2 };
 #define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(ebb__linear_cross_entropy_attrs)
 #define TARGETS_OF(kind, classes, ...) { __VA_ARGS__, kind, classes }
 

@@ -117,10 +117,13 @@ static ebb_status backward(const ebb_call *call) { return ebb__halves_run(call, 
 
 /* ---- cases -------------------------------------------------------------------------------------- */
 
-static const ebb__rope_attrs all = { .head_dim = 4, .base = 10000 }, some = { .head_dim = 4, .heads = 2, .base = 10000 },
-    later = { .head_dim = 6, .base = 100, .position = 7 }, odd = { .head_dim = 3, .base = 10000 },
-    no_base = { .head_dim = 4 }, far = { .head_dim = 4, .base = 10000, .position = INT64_MAX },
-    wide = { .head_dim = INT64_MAX - 1, .base = 10000 }, too_many = { .head_dim = 4, .heads = 3, .base = 10000 };
+static const ebb__rope_attrs all = { .head_dim = 4, .base = 10000 },
+                             some = { .head_dim = 4, .heads = 2, .base = 10000 },
+                             later = { .head_dim = 6, .base = 100, .position = 7 },
+                             odd = { .head_dim = 3, .base = 10000 }, no_base = { .head_dim = 4 },
+                             far = { .head_dim = 4, .base = 10000, .position = INT64_MAX },
+                             wide = { .head_dim = INT64_MAX - 1, .base = 10000 },
+                             too_many = { .head_dim = 4, .heads = 3, .base = 10000 };
 #define WITH(a) .attrs = &(a), .attrs_bytes = sizeof(ebb__rope_attrs)
 
 static const ebb_op_case cases[] = {

@@ -74,7 +74,9 @@ ebb_status ebb_optim_unscale(ebb_optim *optim, double scale, ebb_gradients_found
     EBB__TRY(ebb__optim_gradients_ready(optim, "optim_unscale"));
     EBB__TRY(ebb__device_not_capturing(&optim->ctx->device, "optim_unscale"));
     EBB__TRY(ebb__optim_sum_squares(optim, &sum));
-    *found = !any_gradient(optim) ? EBB_GRADIENTS_NONE : isfinite(sum) ? EBB_GRADIENTS_FINITE : EBB_GRADIENTS_NOT_FINITE;
+    *found = !any_gradient(optim) ? EBB_GRADIENTS_NONE
+             : isfinite(sum)      ? EBB_GRADIENTS_FINITE
+                                  : EBB_GRADIENTS_NOT_FINITE;
     bool divide = *found == EBB_GRADIENTS_FINITE && scale != 1 && !ebb_context_is_dry(optim->ctx);
     return divide ? ebb__optim_scale_gradients(optim, 1 / scale) : EBB_OK;
 }

@@ -9,7 +9,10 @@ enum { AMOUNT_BYTES = 160 };
 /* "4.00 MiB in 4 storages, 8 nodes, 1 hook": what is not 0. */
 static const char *amount(char text[AMOUNT_BYTES], size_t bytes, size_t storages, size_t nodes, size_t hooks)
 {
-    const struct { const char *name; size_t n; } parts[] = { { "storage", storages }, { "node", nodes }, { "hook", hooks } };
+    const struct {
+        const char *name;
+        size_t n;
+    } parts[] = { { "storage", storages }, { "node", nodes }, { "hook", hooks } };
     char size[32];
     int n = 0;
     text[0] = 0;

@@ -151,7 +151,8 @@ static ebb_status prepare(observation *o, const ebb_config *config, const ebb_tr
         return ebb_fail(EBB_EINVAL, "trace: first step %lld; 1 to %lld", (long long)first,
                         (long long)last);
     if (config->train.capture)
-        return ebb_fail(EBB_EINVAL, "trace: train.capture: a step that is launched asks for no memory, so there is nothing "
+        return ebb_fail(EBB_EINVAL,
+                        "trace: train.capture: a step that is launched asks for no memory, so there is nothing "
                         "to trace; set it to false");
     o->first_step = first;
     o->last_step = last;

@@ -99,8 +99,8 @@ ebb_status ebb__tensor_new(ebb_tensor **out, ebb_context *ctx, const ebb_arg *sh
 {
     size_t bytes;
     if (!ebb__mul_size(&bytes, (size_t)shape->elems, ebb_dtype_bytes(shape->dtype)) || bytes > PTRDIFF_MAX)
-        return ebb_fail(EBB_ESHAPE, "%s: %lld elements of %s overflow the address space", owner->op ? owner->op : "tensor",
-                        (long long)shape->elems, ebb_dtype_name(shape->dtype));
+        return ebb_fail(EBB_ESHAPE, "%s: %lld elements of %s overflow the address space",
+                        owner->op ? owner->op : "tensor", (long long)shape->elems, ebb_dtype_name(shape->dtype));
     ebb_arg arg = *shape;
     ebb__arg_contiguous(&arg);
     ebb_storage *storage;

@@ -122,7 +122,8 @@ static ebb_status watch(stopwatch *w, ebb_config *const configs[], int n, int th
 {
     const double started_ms = ebb__now_ms();
     for (int i = 0; i < n; i++)
-        w->parameter_bytes += (double)configs[i]->model.parameters * (double)ebb_dtype_bytes(ebb__config_dtype(configs[i]));
+        w->parameter_bytes +=
+            (double)configs[i]->model.parameters * (double)ebb_dtype_bytes(ebb__config_dtype(configs[i]));
     for (; another_round(w, started_ms); w->rounds++)
         for (int v = 0; v < N_VARIANTS; v++)
             for (int i = 0; i < n; i++)
@@ -131,7 +132,8 @@ static ebb_status watch(stopwatch *w, ebb_config *const configs[], int n, int th
 }
 
 #define GPT "{\"type\":\"gpt\",\"layers\":2,\"heads\":4,\"width\":256,\"context\":64,\"vocab\":256,\"dropout\":0.1"
-#define TOKENS "\"data\":{\"type\":\"synthetic\",\"kind\":\"tokens\",\"items\":64,\"eval_items\":0},\"train\":{\"batch\":8}}"
+#define TOKENS                                                                                                         \
+    "\"data\":{\"type\":\"synthetic\",\"kind\":\"tokens\",\"items\":64,\"eval_items\":0},\"train\":{\"batch\":8}}"
 static const char *const samples[] = {
     "{\"model\":" GPT "}," TOKENS,
     "{\"model\":" GPT ",\"norm\":\"rmsnorm\",\"position\":\"rope\",\"activation\":\"swiglu\"}," TOKENS,

@@ -31,7 +31,8 @@ static ebb_status check(const ebb__run *run)
         return ebb_fail(EBB_EINVAL, "train.capture: gradients and recomputes cannot be read in the middle of a graph; "
                         "to compare or check them set it to false");
     if (run->config->loss_scale.scale > 0)
-        return ebb_fail(EBB_EINVAL, "train.capture: train.loss_scale decides after each backward whether the step is made, "
+        return ebb_fail(EBB_EINVAL,
+                        "train.capture: train.loss_scale decides after each backward whether the step is made, "
                         "which a graph cannot; use train.precision bf16, or set train.capture to false");
     if (first_group(run).n > EBB__READING_CELLS)
         return ebb_fail(EBB_EINVAL, "train.capture: train.accumulate %lld; at most %d micro-batches make a graph",

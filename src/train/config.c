@@ -177,8 +177,8 @@ static ebb_status read_plan(ebb_config *config, const char *path)
 static ebb_status read_budget(ebb_config *config, const char *text)
 {
     if (ebb_size_parse(&config->budget_bytes, text) == EBB_OK && config->budget_bytes > 0) return EBB_OK;
-    return ebb_fail(EBB_EINVAL, "memory.checkpoint: \"budget:%.40s\": expected \"budget:SIZE\", such as \"budget:512MiB\"",
-                    text);
+    return ebb_fail(EBB_EINVAL,
+                    "memory.checkpoint: \"budget:%.40s\": expected \"budget:SIZE\", such as \"budget:512MiB\"", text);
 }
 
 static ebb_status read_checkpoint(ebb_config *config)
@@ -257,7 +257,8 @@ static ebb_status read_offload(ebb_config *config)
     if (config->may_offload) return EBB_OK;
     if (word && strcmp(word, "all") == 0) return add_saver(config, "*", EBB_SAVER_OFFLOAD, "memory.offload");
     if (!cJSON_IsArray(value))
-        return ebb_fail(EBB_EINVAL, "memory.offload: expected \"none\", \"all\", \"auto\" or a list of op names, such as "
+        return ebb_fail(EBB_EINVAL,
+                        "memory.offload: expected \"none\", \"all\", \"auto\" or a list of op names, such as "
                         "[\"gelu\"]");
     int i = 0;
     for (const cJSON *item = value->child; item; item = item->next, i++) {
@@ -284,7 +285,8 @@ static ebb_status read_compress(ebb_config *config)
     if (rounding_saver(value) != EBB_SAVER_KEEP)
         return add_saver(config, "*", rounding_saver(value), "memory.compress");
     if (!cJSON_IsObject(value))
-        return ebb_fail(EBB_EINVAL, "memory.compress: expected \"none\", \"bf16\", \"int8\" or an object that says it per "
+        return ebb_fail(EBB_EINVAL,
+                        "memory.compress: expected \"none\", \"bf16\", \"int8\" or an object that says it per "
                         "op, such as {\"gelu\": \"int8\"}");
     config->rounds = value->child != NULL;
     for (const cJSON *item = value->child; item; item = item->next) {

@@ -157,7 +157,8 @@ ebb_status ebb_max_batch(ebb_max_batch_result *result, const ebb_config *config,
     EBB_TRY(search(result, &t));
     if (result->batch > 0) return EBB_OK;
     if (result->stopped_by != EBB_BATCH_LIMIT)
-        return ebb_fail(EBB_EBUDGET, "max-batch: a batch of 1 does not fit: %s", ebb_batch_stop_text(result->stopped_by));
+        return ebb_fail(EBB_EBUDGET, "max-batch: a batch of 1 does not fit: %s",
+                        ebb_batch_stop_text(result->stopped_by));
     char limit[32], needed[32];
     return ebb_fail(EBB_EBUDGET, "max-batch: a batch of 1 needs %s (%zu bytes) reserved, more than %s (%zu bytes)",
                     ebb_size_format(result->next_batch_peak_reserved_bytes, needed, sizeof(needed)),

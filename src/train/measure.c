@@ -21,7 +21,8 @@ double ebb__median(const double *samples, int n)
 
 ebb__measure ebb__measure_of(const double *samples, int n, int alike)
 {
-    const double SIGMA = 1.4826, OF_MEDIAN = 1.2533; /* of a normal distribution: over its median distance, over the mean's */
+    /* Of a normal distribution: over its median distance, over the mean's error. */
+    const double SIGMA = 1.4826, OF_MEDIAN = 1.2533;
     double away[EBB__MOST_SAMPLES];
     ebb__measure m = { .ns = ebb__median(samples, n) };
     for (int i = 0; i < n; i++) away[i] = fabs(samples[i] - m.ns);
@@ -34,7 +35,8 @@ double ebb__strain(ebb__measure longer, double again_ns)
 {
     const double LEAST = 0.1, MOST = 2, EXPECTED_OFF = 0.4;
     if (again_ns <= 0) return 1;
-    double off = longer.error / again_ns, trust = EXPECTED_OFF * EXPECTED_OFF / (EXPECTED_OFF * EXPECTED_OFF + off * off);
+    double off = longer.error / again_ns, expected = EXPECTED_OFF * EXPECTED_OFF;
+    double trust = expected / (expected + off * off);
     double factor = 1 + trust * (longer.ns / again_ns - 1);
     return factor < LEAST ? LEAST : factor > MOST ? MOST : factor;
 }

@@ -21,8 +21,9 @@ enum { HALVINGS = 5 };
 enum { FEW_BLOCKS = 24 };
 
 /* What reserved bytes are above the model's, allocated ones, is mostly the same for all plans of a config (one large
- * workspace makes a segment of 20 MiB), but for a small segment more or less: so many dry runs tell it.  A plan that takes so much longer than another one
- * for less than a hundredth of its bytes goes without: the program has such plans where the grid is at its end. */
+ * workspace makes a segment of 20 MiB), but for a small segment more or less: so many dry runs tell it.  A plan that
+ * takes so much longer than another one for less than a hundredth of its bytes goes without: the program has such plans
+ * where the grid is at its end. */
 enum { EXCESS_KNOWN = 3, SMALL_SEGMENT = 2 << 20 };
 #define MUCH_LONGER 1.5
 #define AS_LARGE 1.01
@@ -176,7 +177,8 @@ static size_t least_bytes(const planner *p, const ebb__candidate *c)
 
 static void note_excess(planner *p, const ebb__candidate *c, const ebb_plan *tried)
 {
-    size_t peak = peak_of(p, tried), modelled = c->bytes + SMALL_SEGMENT, excess = peak > modelled ? peak - modelled : 0;
+    size_t peak = peak_of(p, tried), modelled = c->bytes + SMALL_SEGMENT,
+           excess = peak > modelled ? peak - modelled : 0;
     if (p->n_excesses++ == 0 || excess < p->least_excess) p->least_excess = excess;
 }
 
@@ -312,7 +314,8 @@ static ebb_status nothing_fits_host(const planner *p)
     for (size_t i = 0; i < p->n_tried; i++)
         if (p->tried[i]->info.peak_host_bytes < least) least = p->tried[i]->info.peak_host_bytes;
     char limit[32], needed[32];
-    return ebb_fail(EBB_EBUDGET, "plan: nothing fits memory.host_limit, %s: what memory.offload names goes to host memory "
+    return ebb_fail(EBB_EBUDGET,
+                    "plan: nothing fits memory.host_limit, %s: what memory.offload names goes to host memory "
                     "under every plan, and the one that needs least of it needs %s (%zu bytes)",
                     ebb_size_format(p->config->memory.host_limit_bytes, limit, sizeof(limit)),
                     ebb_size_format(least, needed, sizeof(needed)), least);
@@ -335,19 +338,21 @@ static ebb_status nothing_fits(const planner *p, size_t budget)
     bool is_limit = !p->allocated && p->limit < budget;
     char asked[32], needed[32], a[32], b[32], all[32], limit[32], beside[80] = "";
     if (p->allocated && p->limit < SIZE_MAX)
-        snprintf(beside, sizeof(beside), " and memory.limit, %s reserved", ebb_size_format(p->limit, limit, sizeof(limit)));
-    return ebb_fail(EBB_EBUDGET, "plan: nothing fits %s%s of %s bytes%s; the smallest plan needs %s (%zu bytes). Of its %s "
-                    "allocated at the peak, %s are %s and %s %s", is_limit ? "memory.limit, " : "",
-                    ebb_size_format(is_limit ? p->limit : budget, asked, sizeof(asked)),
-                    p->allocated ? "allocated" : "reserved", beside,
-                    ebb_size_format(peak_of(p, least), needed, sizeof(needed)), peak_of(p, least),
-                    ebb_size_format(m->peak_allocated_bytes, all, sizeof(all)),
-                    ebb_size_format(m->by_category_at_peak[first], a, sizeof(a)), ebb_category_name(first),
-                    ebb_size_format(m->by_category_at_peak[second], b, sizeof(b)), ebb_category_name(second));
+        snprintf(beside, sizeof(beside), " and memory.limit, %s reserved",
+                 ebb_size_format(p->limit, limit, sizeof(limit)));
+    return ebb_fail(
+        EBB_EBUDGET,
+        "plan: nothing fits %s%s of %s bytes%s; the smallest plan needs %s (%zu bytes). Of its %s "
+        "allocated at the peak, %s are %s and %s %s",
+        is_limit ? "memory.limit, " : "", ebb_size_format(is_limit ? p->limit : budget, asked, sizeof(asked)),
+        p->allocated ? "allocated" : "reserved", beside, ebb_size_format(peak_of(p, least), needed, sizeof(needed)),
+        peak_of(p, least), ebb_size_format(m->peak_allocated_bytes, all, sizeof(all)),
+        ebb_size_format(m->by_category_at_peak[first], a, sizeof(a)), ebb_category_name(first),
+        ebb_size_format(m->by_category_at_peak[second], b, sizeof(b)), ebb_category_name(second));
 }
 
-ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config, const ebb_train_options *options, size_t budget_bytes,
-                         bool allocated)
+ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config, const ebb_train_options *options,
+                         size_t budget_bytes, bool allocated)
 {
     planner *p = ebb__calloc(1, sizeof(*p));
     if (!p) return EBB_ENOMEM;

@@ -200,15 +200,16 @@ static void read_choice(ebb__profile *out, const probe *p, uint32_t ops, bool aw
 
 static bool near(size_t a, size_t b) { return (a > b ? a - b : b - a) <= (a > b ? a : b) / 4; }
 
-/* Blocks that take the same times do the same, on the same shapes; what splitting free blocks leaves over depends on where
- * a block lies, and makes their bytes differ. */
+/* Blocks that take the same times do the same, on the same shapes; what splitting free blocks leaves over depends on
+ * where a block lies, and makes their bytes differ. */
 static bool alike(const ebb__stage *a, const ebb__stage *b)
 {
     bool same = a->divisible == b->divisible && a->n_choices == b->n_choices && a->forward_ns == b->forward_ns &&
                 near(a->input, b->input) && near(a->gradients, b->gradients);
     for (int k = 0; same && k < a->n_choices; k++) {
         const ebb__choice *x = &a->choices[k], *y = &b->choices[k];
-        same = x->extra_ns == y->extra_ns && x->copy_ns == y->copy_ns && near(x->keep, y->keep) && near(x->host, y->host);
+        same =
+            x->extra_ns == y->extra_ns && x->copy_ns == y->copy_ns && near(x->keep, y->keep) && near(x->host, y->host);
     }
     return same;
 }

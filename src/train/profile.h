@@ -17,8 +17,9 @@ typedef struct ebb__profile {
 
 /* Runs dry steps of `config` (whose own checkpointing is not looked at).  On errors too,
  * ebb__profile_deinit() must follow. */
-EBB_NODISCARD ebb_status ebb__profile_init(ebb__profile *out, const ebb_config *config, const ebb_train_options *options,
-                                           const char *device, const ebb__rates *rates);
+EBB_NODISCARD ebb_status ebb__profile_init(ebb__profile *out, const ebb_config *config,
+                                           const ebb_train_options *options, const char *device,
+                                           const ebb__rates *rates);
 void ebb__profile_deinit(ebb__profile *profile);
 
 /* A config that runs under `plan`, which must outlive it, without limits. */

@@ -95,8 +95,10 @@ static ebb_status read_factors(double out[EBB__N_RATES], const cJSON *item, cons
         if (right) out[k] = factor->valuedouble;
     }
     if (right) return EBB_OK;
-    return ebb_fail(EBB_EFORMAT, "%s: ops.%.40s: expected [forward, backward, recipe, replay], each 0 or from %g to %g; ebb "
-                    "info --calibrate writes the file anew", path, item->string, LEAST_FACTOR, MOST_FACTOR);
+    return ebb_fail(EBB_EFORMAT,
+                    "%s: ops.%.40s: expected [forward, backward, recipe, replay], each 0 or from %g to %g; ebb "
+                    "info --calibrate writes the file anew",
+                    path, item->string, LEAST_FACTOR, MOST_FACTOR);
 }
 
 static ebb_status read_ops(ebb__rates *out, const cJSON *ops, const char *path)
@@ -154,7 +156,8 @@ static void use_built_ins(ebb__rates *out)
         for (int k = 0; k < EBB__N_RATES; k++) out->factor[i][k] = k == EBB__RATE_RECIPE ? RECIPE_FACTOR : 1;
     for (size_t i = 0; i < sizeof(built_ins) / sizeof(built_ins[0]); i++) {
         const built_in *b = &built_ins[i];
-        set_factors(out, b->op, (double[EBB__N_RATES]){ b->forward, b->backward, b->forward * RECIPE_FACTOR, b->forward });
+        set_factors(out, b->op,
+                    (double[EBB__N_RATES]){ b->forward, b->backward, b->forward * RECIPE_FACTOR, b->forward });
     }
 }
 

@@ -58,7 +58,8 @@ static ebb_status open_context(ebb__run *run, const char *device, pool_use use)
 {
     bool dry = device && strncmp(device, "dry:", 4) == 0, host = !device || strcmp(device, "cpu") == 0;
     if (run->options->check_recompute && run->config->rounds)
-        return ebb_fail(EBB_EINVAL, "memory.compress: it rounds what a recompute starts from, so its bits are not those of "
+        return ebb_fail(EBB_EINVAL,
+                        "memory.compress: it rounds what a recompute starts from, so its bits are not those of "
                         "forward, and checking recomputes would only find that; check them with memory.compress none");
     size_t limit = run->config->memory.limit_bytes, host_limit = run->config->memory.host_limit_bytes;
     if (limit == 0 && host) limit = ebb__host_available_bytes();

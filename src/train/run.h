@@ -170,7 +170,8 @@ void ebb__captured_close(struct ebb__run *run);
 /* Groups of the first one's shape are captured or launched, but for the first of them. */
 bool ebb__captured_fits(const struct ebb__run *run, const ebb__group *group);
 /* Captures where that is not done yet, and launches. */
-EBB_NODISCARD ebb_status ebb__captured_step(struct ebb__run *run, int64_t step, const ebb__group *group, ebb__step_report *report);
+EBB_NODISCARD ebb_status ebb__captured_step(struct ebb__run *run, int64_t step, const ebb__group *group,
+                                            ebb__step_report *report);
 /* Grows when a step will do other work than the one before: part of what a dry run compares. */
 uint64_t ebb__captured_state(const struct ebb__run *run);
 

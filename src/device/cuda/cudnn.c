@@ -74,8 +74,8 @@ static bool suits(const ebb__cuda_attention_call *call)
 static bool suits_backward(const ebb__cuda_attention *attention, const ebb__cuda_attention_call *call)
 {
     bool fits = call->workspace && call->workspace_bytes >= ebb__cuda_attention_workspace(call);
-    return attention->any_order && suits(call) && !call->accumulate && fits && call->lse && lies_well(&call->dout) && lies_well(&call->dq) &&
-           lies_well(&call->dk) && lies_well(&call->dv) && call->dq.data != call->dout.data;
+    return attention->any_order && suits(call) && !call->accumulate && fits && call->lse && lies_well(&call->dout) &&
+           lies_well(&call->dq) && lies_well(&call->dk) && lies_well(&call->dv) && call->dq.data != call->dout.data;
 }
 
 static ebb__cudnn_attention_shape shape_of(const ebb__cuda_attention_call *call, bool backward)
@@ -185,7 +185,8 @@ ebb_status ebb__cuda_attention_backward(ebb__cuda *cuda, const ebb__cuda_attenti
     if (!cuda->attention || !suits_backward(cuda->attention, call)) return EBB_OK;
     ebb_status st = plan_for(cuda, call, true, &plan);
     if (st != EBB_OK || !plan->graph.plan) return st;
-    char *sums = (char *)call->workspace, *dq_sums = sums + row_sum_bytes(call), *scratch = dq_sums + dq_sum_bytes(call);
+    char *sums = (char *)call->workspace, *dq_sums = sums + row_sum_bytes(call),
+         *scratch = dq_sums + dq_sum_bytes(call);
     binding b = { 0 };
     numbers n;
     bind_common(&b, call, &n);

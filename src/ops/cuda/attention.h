@@ -179,7 +179,8 @@ EBB_DEVICE void ebb__tile_product(R (&acc)[M][M], ebb__tiles<R, M> &s, const T *
                 v[i] = *reinterpret_cast<const ebb__quad<R> *>(&s.right[threadIdx.x + EBB__SIDE * i][c]);
             }
 #pragma unroll
-            for (int i = 0; i < M * M * 4; i++) acc[i / 4 / M][i / 4 % M] += u[i / 4 / M].at[i % 4] * v[i / 4 % M].at[i % 4];
+            for (int i = 0; i < M * M * 4; i++)
+                acc[i / 4 / M][i / 4 % M] += u[i / 4 / M].at[i % 4] * v[i / 4 % M].at[i % 4];
         }
         d0 += EBB__CHUNK;
     } while (d0 < head_dim);
@@ -245,7 +246,8 @@ template <class R> EBB_DEVICE R ebb__side_sum(R v)
 template <class R> EBB_DEVICE R ebb__side_max(R v)
 {
 #pragma unroll
-    for (int lanes = EBB__SIDE / 2; lanes > 0; lanes /= 2) v = ebb__larger(v, __shfl_xor_sync(EBB__FULL_WARP, v, lanes));
+    for (int lanes = EBB__SIDE / 2; lanes > 0; lanes /= 2)
+        v = ebb__larger(v, __shfl_xor_sync(EBB__FULL_WARP, v, lanes));
     return v;
 }
 

@@ -167,11 +167,13 @@ EBB_KERNEL void __launch_bounds__(EBB__TILE_THREADS, 1) dk_dv_tiles(ebb__attenti
 /* ---- launching ---------------------------------------------------------------------------------------- */
 
 /* Where a head takes several blocks, and dq lies over dout, dout is moved out of the way. */
-template <class T> static ebb_status save_dout(ebb__cuda *cuda, const ebb__cuda_own_attention *own, ebb__attention<T> *a)
+template <class T>
+static ebb_status save_dout(ebb__cuda *cuda, const ebb__cuda_own_attention *own, ebb__attention<T> *a)
 {
     if (a->slices == 1 || a->dq.data != a->dout.data) return EBB_OK;
     size_t elems = (size_t)(a->batch * a->t_q * a->dout.stride);
-    T *copy = (T *)((char *)own->common.workspace + ebb__cuda_scratch((size_t)(a->batch * a->heads * a->t_q) * sizeof(ebb__real<T>)));
+    T *copy = (T *)((char *)own->common.workspace +
+                    ebb__cuda_scratch((size_t)(a->batch * a->heads * a->t_q) * sizeof(ebb__real<T>)));
     EBB__CUDA_TRY(cuda, cudaMemcpyAsync(copy, a->dout.data, elems * sizeof(T), cudaMemcpyDeviceToDevice, cuda->stream));
     a->dout.data = copy;
     return EBB_OK;

@@ -40,7 +40,8 @@ template <class T> struct alignas(WORDS * sizeof(T) < 16 ? WORDS * sizeof(T) : 1
     T at[WORDS];
 };
 
-/* A dropped NaN is 0 too; y may be x.  ahead: NULL, or what a launched graph adds to the offset.  WIDE: both lie where four elements can be moved at once. */
+/* A dropped NaN is 0 too; y may be x.  ahead: NULL, or what a launched graph adds to the offset.  WIDE: both lie where
+ * four elements can be moved at once. */
 template <class T, bool WIDE>
 EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
 drop(T *y, const T *x, uint64_t seed, uint64_t offset, uint32_t threshold, bool drop_all, ebb__real<T> scale,

@@ -164,7 +164,8 @@ static ebb_status gradient(ebb__cuda *cuda, const ebb_call *call, int x)
     bool half = in->dtype == EBB_F16 || in->dtype == EBB_BF16;
     if (p.n_outer * p.inner == 0) {
         size_t bytes = (size_t)in->elems * ebb__cuda_float_bytes(in->dtype);
-        if (bytes && !call->accumulate[x]) EBB__CUDA_TRY(cuda, cudaMemsetAsync(call->din[x].data, 0, bytes, cuda->stream));
+        if (bytes && !call->accumulate[x])
+            EBB__CUDA_TRY(cuda, cudaMemsetAsync(call->din[x].data, 0, bytes, cuda->stream));
         return EBB_OK;
     }
     if (half && is_summed(&p, x)) {
