@@ -10,6 +10,7 @@
 #include "optim/optim.h"
 #include "tensor/capture.h"
 #include "tensor/context.h"
+#include "train/offset_plan.h"
 #include "train/run.h"
 
 static ebb__group first_group(const ebb__run *run)
@@ -24,7 +25,7 @@ static ebb_status check(const ebb__run *run)
     if (run->config->n_savers > 0)
         return ebb_fail(EBB_EINVAL, "train.capture: memory.offload copies beside the computation, which a graph "
                         "has not; set it to \"none\"");
-    if (run->config->memory.offset_plan || run->ctx->offset_plan)
+    if (ebb__offset_plan_wanted(run))
         return ebb_fail(EBB_EINVAL, "train.capture: a graph has memory of its own, so memory.offset_plan has nothing "
                         "to place; set one of the two to false");
     if (run->options->hash_gradients || run->options->check_recompute)

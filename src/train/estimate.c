@@ -5,6 +5,7 @@
  * again: neither the state nor any peak would change.  Within a group it is the same with micro-batches. */
 #include "checkpoint/pack.h"
 #include "tensor/context.h"
+#include "train/offset_plan.h"
 #include "train/run.h"
 
 uint64_t ebb__run_fingerprint(const ebb__run *run)
@@ -92,12 +93,13 @@ ebb__tally ebb__run_tally(const ebb__run *run)
     return work;
 }
 
+/* An offset plan follows groups as they were recorded, event by event: they are run whole. */
 int64_t ebb__leave_out(ebb__run *run, const ebb__group *group, int64_t index, uint64_t before, const ebb__tally *work)
 {
     const ebb__train_keys *t = &run->config->train;
     bool last_differs = t->fuse_optimizer || group->items < group->n * t->batch;
     int64_t n = group->n - 1 - index - last_differs;
-    if (!run->cut_short || run->recorded || n <= 0 || ebb__run_fingerprint(run) != before) return 0;
+    if (!run->cut_short || n <= 0 || ebb__offset_plan_wanted(run) || ebb__run_fingerprint(run) != before) return 0;
     ebb__tally one = ebb__run_tally(run);
     ebb__tally_add(&one, -1, work);
     ebb__tally_add(&run->left_out, (double)n, &one);

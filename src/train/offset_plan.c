@@ -19,10 +19,12 @@ static ebb_status make_plan(ebb__plan **out, const ebb__run *run, const char *de
     return st;
 }
 
+bool ebb__offset_plan_wanted(const ebb__run *run) { return run->config->memory.offset_plan || run->ctx->offset_plan; }
+
 ebb_status ebb__offset_plan_follow(ebb__run *run, const char *device)
 {
     ebb__plan *plan = NULL;
-    if (!run->config->memory.offset_plan && !run->ctx->offset_plan) return EBB_OK;
+    if (!ebb__offset_plan_wanted(run)) return EBB_OK;
     EBB_TRY(make_plan(&plan, run, device));
     return ebb__pool_follow_plan(ebb__context_pool(run->ctx), plan);
 }

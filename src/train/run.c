@@ -109,8 +109,7 @@ static ebb_status open_run(ebb__run *run, const ebb_config *config, const ebb_tr
     if (config->budget_bytes) EBB_TRY(follow_budget(run, device));
     config = run->config;
     EBB_TRY(open_context(run, device, use));
-    run->recorded = use == POOL_RECORDED;
-    if (run->recorded) EBB_TRY(ebb__trace_start(ebb__context_pool(run->ctx), EBB__PLAN_EVENTS));
+    if (use == POOL_RECORDED) EBB_TRY(ebb__trace_start(ebb__context_pool(run->ctx), EBB__PLAN_EVENTS));
     if (use == POOL_PLANNED) EBB_TRY(ebb__offset_plan_follow(run, device));
     EBB_TRY(ebb_model_new(&run->model, run->ctx, config->model_json, ebb__config_dtype(config),
                           (uint64_t)config->top.seed));

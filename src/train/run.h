@@ -221,7 +221,6 @@ typedef struct ebb__run {
     double hash_ms;           /* of this step: for checking, so not part of its time */
     bool fusing;              /* in a fused backward */
     bool dry, cut_short;      /* cut_short: skip what would repeat (estimate) */
-    bool recorded;            /* an offset plan is made of the pool's trace: groups are run whole */
     ebb__settled settled;
     bool eval_only;           /* evaluation is all there is: options.stop ends it */
     int64_t first_step, steps;

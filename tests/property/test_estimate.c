@@ -46,6 +46,23 @@ Test(estimate, micro_batches_that_are_left_out_do_not_change_what_is_said)
     check_no_live_blocks();
 }
 
+/* An offset plan follows a group event by event: what was left out of one would be followed as what comes later. */
+Test(estimate, an_offset_plan_follows_whole_groups)
+{
+    static const char *const configs[] = { "gpt-synthetic.json", "mlp-synthetic.json" };
+    char path[512], accumulate[32];
+    for (int i = 0; i < 12; i++) {
+        snprintf(path, sizeof path, "%s/models/%s", EBB_SOURCE_DIR, configs[i % 2]);
+        snprintf(accumulate, sizeof accumulate, "train.accumulate=%d", 3 + i);
+        const char *const sets[] = { "memory.offset_plan=true", "train.steps=2", "data.items=75", accumulate };
+        ebb_config *config = NULL;
+        check_ok(ebb_config_load(&config, path, sets, 4));
+        check_estimate(config, 1, NULL, accumulate);
+        ebb_config_free(config);
+    }
+    check_no_live_blocks();
+}
+
 /* Two micro-batches of the first step and of the second tell what 64 do. */
 Test(estimate, of_many_micro_batches_few_are_run)
 {
