@@ -28,6 +28,16 @@ static size_t gradients(const ebb__chain_table *t, int first, int last)
 
 static int most(int a, int b) { return a > b ? a : b; }
 
+/* Of the stage behind `first`, with what `o` leaves to it; how that one is run is not known yet, so the least. */
+static size_t backward_behind(const ebb__chain *c, const ebb__choice *o, int first)
+{
+    const ebb__stage *next = &c->stages[first + 1];
+    size_t least = SIZE_MAX;
+    for (int k = 0; k < next->n_choices; k++)
+        if (next->choices[k].backward < least) least = next->choices[k].backward;
+    return least + o->owed;
+}
+
 /* Stretches that do not reach the chain's end lie in a segment. */
 bool ebb__chain_way_direct(ebb__way *way, const ebb__chain_table *t, int first, int last, int choice)
 {
@@ -40,6 +50,8 @@ bool ebb__chain_way_direct(ebb__way *way, const ebb__chain_table *t, int first, 
     way->rest = alone ? 0 : units(t, o->keep + input_of(c, first + 1));
     int forward = units(t, o->forward + (alone ? 0 : input_of(c, last + 1)));
     int backward = units(t, o->backward + gradients(t, first + 1, last));
+    if (o->owed > 0 && !alone)
+        backward = most(backward, way->rest + units(t, backward_behind(c, o, first) + gradients(t, first + 2, last)));
     way->need = o->host && last < c->n - 1 ? t->steps + 1 : most(way->rest, most(forward, backward));
     way->cost = (float)((alone ? s->replay_ns : s->forward_ns) + o->extra_ns + (last == c->n - 1 ? o->copy_ns : 0));
     return true;

@@ -17,13 +17,14 @@ static size_t gradients(const ebb__chain *c, int first, int last)
     return sum;
 }
 
-static ebb__chain_figures direct(const walk *w, int stage, int last)
+/* owed: what the stage in front leaves to this one's backward. */
+static ebb__chain_figures direct(const walk *w, int stage, int last, size_t owed)
 {
     const ebb__chain *c = w->chain;
     const ebb__stage *s = &c->stages[stage];
     const ebb__choice *o = &s->choices[w->choice[stage]];
     size_t forward = o->forward + (stage < last ? input_of(c, last + 1) : 0);
-    return (ebb__chain_figures){ larger(forward, o->backward + gradients(c, stage + 1, last)),
+    return (ebb__chain_figures){ larger(forward, o->backward + owed + gradients(c, stage + 1, last)),
                                  (stage < last ? s->forward_ns : s->replay_ns) + o->extra_ns +
                                      (last == c->n - 1 ? o->copy_ns : 0) };
 }
@@ -48,17 +49,19 @@ static ebb__chain_figures segment(const walk *w, int last, const ebb_block_range
 static ebb__chain_figures stretch(const walk *w, int first, int last, const ebb_block_range *segments, int n)
 {
     ebb__chain_figures all = { 0 };
-    size_t held = 0;
+    size_t held = 0, owed = 0;
     int k = 0;
     for (int i = first, next; i <= last; i = next) {
         while (k < n && segments[k].first < i) k++; /* inside the one before */
         bool is_segment = k < n && segments[k].first == i;
-        ebb__chain_figures part = is_segment ? segment(w, last, segments + k, n - k) : direct(w, i, last);
+        ebb__chain_figures part = is_segment ? segment(w, last, segments + k, n - k) : direct(w, i, last, owed);
         next = is_segment ? segments[k].last + 1 : i + 1;
         k += is_segment;
-        all.bytes = larger(all.bytes, held + part.bytes);
+        const ebb__choice *chosen = &w->chain->stages[i].choices[w->choice[i]];
+        all.bytes = larger(all.bytes, held + part.bytes + (is_segment ? owed : 0));
         all.ns += part.ns;
-        held += input_of(w->chain, next) + (is_segment ? 0 : w->chain->stages[i].choices[w->choice[i]].keep);
+        held += input_of(w->chain, next) + (is_segment ? 0 : chosen->keep);
+        owed = is_segment ? 0 : chosen->owed;
     }
     return all;
 }

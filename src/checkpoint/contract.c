@@ -87,7 +87,9 @@ void ebb__contract_end(ebb__contract *c)
     if (!c || c->ended) return;
     ebb_segment_report *r = &c->record->report;
     c->ended = true;
-    if (r->runs++ > 0 && c->promised_bytes < r->promised_bytes) return; /* an epoch's last, smaller batch */
+    bool smaller = c->promised_bytes < r->promised_bytes ||
+                   (c->promised_bytes == r->promised_bytes && c->input_bytes < r->input_bytes);
+    if (r->runs++ > 0 && smaller) return; /* an epoch's last, smaller batch */
     r->promised_bytes = c->promised_bytes;
     r->freed_bytes = c->freed_bytes;
     r->input_bytes = c->input_bytes;

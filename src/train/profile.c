@@ -13,6 +13,7 @@ typedef struct stage_figures {
     size_t forward_peak, backward_peak; /* of allocated bytes, by whatever stage */
     size_t held, host;                  /* behind forward, of what the stage made */
     size_t gradients;                   /* of all parameters, when its backward is done */
+    size_t owed;                        /* of its outputs, made again for the backward of the stage behind it */
 } stage_figures;
 
 /* Watches the last micro-batch of a dry step. */
@@ -26,6 +27,7 @@ typedef struct probe {
     int n_stages;
     stage_figures *stages;
     size_t base;                        /* allocated, but not by a stage, behind forward */
+    struct { int stage; size_t bytes; } again; /* outputs made again since the last backward kernel */
     uint64_t *seen;                     /* ops that ran forward in blocks: NULL, or bits by place */
 } probe;
 
@@ -49,6 +51,28 @@ static void see_op(probe *p, int stage, const ebb_op *op)
     if (!(op->flags & (EBB_OP_VIEW | EBB_OP_STATEFUL))) p->seen[i / 64] |= (uint64_t)1 << (i % 64);
 }
 
+static size_t output_bytes(const ebb_call *call)
+{
+    enum { UNIT = 512 }; /* of the pool */
+    size_t sum = 0;
+    for (int i = 0; i < call->n_out; i++)
+        sum += ((size_t)call->out[i].elems * ebb_dtype_bytes(call->out[i].dtype) + UNIT - 1) / UNIT * UNIT;
+    return sum;
+}
+
+/* What is made again is for the backward kernel that comes next. */
+static void note_again(probe *p, int stage, const ebb_call *call)
+{
+    if (call->ctx->phase == EBB__PHASE_RECOMPUTE) {
+        p->again.bytes = output_bytes(call) + (p->again.stage == stage ? p->again.bytes : 0);
+        p->again.stage = stage;
+        return;
+    }
+    stage_figures *maker = &p->stages[p->again.stage];
+    if (stage == p->again.stage + 1) maker->owed = larger(maker->owed, p->again.bytes);
+    p->again.bytes = 0;
+}
+
 static void on_kernel(ebb__meter *self, const ebb_call *call, int pass, const ebb__owner *owner, const ebb_cost *cost,
                       double unused)
 {
@@ -61,6 +85,7 @@ static void on_kernel(ebb__meter *self, const ebb_call *call, int pass, const eb
     double ns = ebb__rates_ns(p->rates, call, rate, cost);
     ebb_memory_stats now;
     ebb_memory_stats_get(call->ctx, &now);
+    if (call->ctx->phase != EBB__PHASE_FORWARD) note_again(p, stage, call);
     switch (call->ctx->phase) {
     case EBB__PHASE_FORWARD:
         f->forward_ns += ns;
@@ -99,7 +124,7 @@ static ebb_status on_backward(void *user, ebb_context *ctx)
     p->base = now.allocated_bytes;
     for (int i = 0; i < p->n_stages; i++) {
         stage_figures *f = &p->stages[i];
-        f->held = f->host = f->backward_peak = f->gradients = 0;
+        f->held = f->host = f->backward_peak = f->gradients = f->owed = 0;
     }
     ebb__pool_each_live(ebb__context_pool(ctx), add_held, p);
     ebb__host_each_live(ctx, add_host, p);
@@ -181,11 +206,13 @@ static void read_choice(ebb__profile *out, const probe *p, uint32_t ops, bool aw
             s->gradients = above(f->gradients, before);
         }
         if ((s->divisible || (ops == 0 && !away)) && s->n_choices < EBB__MAX_CHOICES) {
+            size_t owed_here = i > 0 ? f[-1].owed : 0; /* left by the stage in front, which a plan may run otherwise */
             out->ops[i][s->n_choices] = ops;
             s->choices[s->n_choices++] = (ebb__choice){
                 .keep = above(f->held, output),
                 .forward = above(f->forward_peak, below),
-                .backward = above(f->backward_peak, below + (n > 1 ? 0 : later)),
+                .backward = above(f->backward_peak, below + (n > 1 ? 0 : later) + owed_here),
+                .owed = f->owed,
                 .host = away ? f->host : 0,
                 .extra_ns = f->recompute_ns / n,
                 .copy_ns = 2 * (double)f->host / p->rates->copy_bytes_per_ns, /* also where the config says so */
@@ -227,6 +254,7 @@ static void gather(ebb__stage *a, const ebb__stage *b)
         x->host += y->host;
         x->forward = larger(x->forward, y->forward);
         x->backward = larger(x->backward, y->backward);
+        x->owed = larger(x->owed, y->owed);
     }
 }
 
@@ -255,7 +283,7 @@ static void level(ebb__chain *c)
 /* One that is only for blocks outside segments is no reason to drop one for all. */
 static bool dominated(const ebb__choice *a, const ebb__choice *by)
 {
-    return a->host >= by->host && a->keep >= by->keep && a->backward >= by->backward &&
+    return a->host >= by->host && a->keep >= by->keep && a->backward >= by->backward && a->owed >= by->owed &&
            a->extra_ns + a->copy_ns >= by->extra_ns + by->copy_ns;
 }
 

@@ -63,13 +63,17 @@ static void run_stretch(machine *m, int first, int last, int from, int to)
     for (n--; n >= 0; n--) {
         const ebb__stage *stage = &c->stages[parts[n].first];
         if (parts[n].last < last) m->held -= input_of(c, parts[n].last + 1); /* its gradient takes its place */
+        bool owes = n > 0 && parts[n - 1].from < 0;
+        size_t owed = owes ? c->stages[parts[n - 1].first].choices[m->plan->choice[parts[n - 1].first]].owed : 0;
         if (parts[n].from >= 0) {
+            m->held += owed;
             run_stretch(m, parts[n].first, parts[n].last, parts[n].from, parts[n].to);
+            m->held -= owed;
             continue;
         }
         const ebb__choice *choice = &stage->choices[m->plan->choice[parts[n].first]];
         m->held -= choice->keep;
-        use(m, choice->backward);
+        use(m, choice->backward + owed);
         m->ns += choice->extra_ns + (last == c->n - 1 ? choice->copy_ns : 0); /* no copies inside segments */
         m->held += stage->gradients;
     }

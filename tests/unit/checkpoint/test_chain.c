@@ -54,16 +54,12 @@ static size_t all_bytes(const ebb__chain *c)
 enum { N_BUDGETS = 12 };
 
 /* A unit of one byte: no rounding.  `budget` may lie anywhere. */
-static void check_optimal(uint32_t seed, int n, int max_choices)
+static void check_optimal_of(const ebb__chain *of, uint32_t seed)
 {
-    ebb__stage stages[MAX_STAGES];
-    ebb__chain chain;
+    ebb__chain chain = *of;
     ebb__chain_table *table = NULL;
-    dice d = { 0, seed };
-    size_t budgets[N_BUDGETS];
+    size_t budgets[N_BUDGETS], all = all_bytes(&chain);
     double least[N_BUDGETS];
-    draw_chain(&chain, stages, &d, n, 6, max_choices);
-    size_t all = all_bytes(&chain);
     for (int i = 0; i < N_BUDGETS; i++) budgets[i] = all * (size_t)(i + 1) / (2 * N_BUDGETS);
     chain_try_all(&chain, budgets, least, N_BUDGETS);
     check_ok(ebb__chain_solve(&table, &chain, all, (int)all));
@@ -71,7 +67,7 @@ static void check_optimal(uint32_t seed, int n, int max_choices)
     for (int i = 0; i < N_BUDGETS; i++) {
         chain_plan plan = { .n_segments = 0 };
         double cost = ebb__chain_cost(table, budgets[i]);
-        cr_assert(cost == least[i], "seed %u, %d stages, budget %zu: %g, all plans say %g", seed, n, budgets[i], cost,
+        cr_assert(cost == least[i], "seed %u, %d stages, budget %zu: %g, all plans say %g", seed, chain.n, budgets[i], cost,
                   least[i]);
         bool found = ebb__chain_plan(table, budgets[i], plan.choice, plan.segments, &plan.n_segments);
         cr_assert_eq(found, least[i] < INFINITY);
@@ -85,6 +81,73 @@ static void check_optimal(uint32_t seed, int n, int max_choices)
                   run.peak);
     }
     ebb__chain_table_free(table);
+}
+
+static void check_optimal(uint32_t seed, int n, int max_choices)
+{
+    ebb__stage stages[MAX_STAGES];
+    ebb__chain chain;
+    dice d = { 0, seed };
+    draw_chain(&chain, stages, &d, n, 6, max_choices);
+    check_optimal_of(&chain, seed);
+}
+
+/* Choices whose outputs are made again in the backward behind them. */
+static void draw_owed(ebb__chain *chain, dice *d)
+{
+    for (int i = 1; i < chain->n - 1; i++)
+        for (int k = 1; k < chain->stages[i].n_choices; k++) chain->stages[i].choices[k].owed = draw(d, 12);
+}
+
+/* The program asks for the least that the stage behind may need.  Where its choices need the same, and it is in no
+ * segment, that is what it needs. */
+Test(chain, what_a_stage_owes_is_taken_from_the_backward_behind_it)
+{
+    for (uint32_t seed = 0; seed < 200; seed++) {
+        ebb__stage stages[MAX_STAGES];
+        ebb__chain chain;
+        dice d = { 0, 7000 + seed };
+        draw_chain(&chain, stages, &d, 3 + (int)(seed % 5), 6, 3);
+        draw_owed(&chain, &d);
+        for (int i = 0; i < chain.n; i++) {
+            stages[i].divisible = false;
+            stages[i].replay_ns = stages[i].forward_ns;
+            for (int k = 1; k < stages[i].n_choices; k++) stages[i].choices[k].backward = stages[i].choices[0].backward;
+        }
+        check_optimal_of(&chain, seed);
+    }
+    check_no_live_blocks();
+}
+
+/* Elsewhere it may propose a plan that needs more, but misses none that fits. */
+Test(chain, what_is_owed_makes_the_program_miss_no_plan)
+{
+    int dearer = 0;
+    for (uint32_t seed = 0; seed < 200; seed++) {
+        ebb__stage stages[MAX_STAGES];
+        ebb__chain chain;
+        ebb__chain_table *table = NULL, *without = NULL;
+        dice d = { 0, 8000 + seed };
+        double least[N_BUDGETS], free[N_BUDGETS];
+        size_t budgets[N_BUDGETS];
+        draw_chain(&chain, stages, &d, 3 + (int)(seed % 4), 6, 3);
+        size_t all = all_bytes(&chain);
+        for (int i = 0; i < N_BUDGETS; i++) budgets[i] = all * (size_t)(i + 1) / (2 * N_BUDGETS);
+        check_ok(ebb__chain_solve(&without, &chain, all, (int)all));
+        for (int i = 0; i < N_BUDGETS; i++) free[i] = ebb__chain_cost(without, budgets[i]);
+        ebb__chain_table_free(without);
+        draw_owed(&chain, &d);
+        check_ok(ebb__chain_solve(&table, &chain, all, (int)all));
+        chain_try_all(&chain, budgets, least, N_BUDGETS);
+        for (int i = 0; i < N_BUDGETS; i++) {
+            double cost = ebb__chain_cost(table, budgets[i]);
+            cr_assert(cost <= least[i], "seed %u, budget %zu: %g, a plan takes %g", seed, budgets[i], cost, least[i]);
+            dearer += cost > free[i];
+        }
+        ebb__chain_table_free(table);
+    }
+    cr_assert(dearer > 20, "%d budgets are dearer than where nothing is owed", dearer);
+    check_no_live_blocks();
 }
 
 Test(chain, equals_all_plans_of_short_chains)
