@@ -162,13 +162,18 @@ class Train(unittest.TestCase):
                 self.assertTrue(any("loss" in line and "MiB" in line for line in lines), (columns, lines))
         self.assertIn("#", "".join(self.progress(100)))
 
-    def test_a_dry_run_has_no_losses(self):
-        report = ebb_json("train", MLP, "--device", "dry:cpu")
-        for key in ("loss_first", "loss_last", "eval_loss", "eval_accuracy"):
-            self.assertIsNone(report[key], key)
-        text = ebb("train", MLP, "--device", "dry:cpu").stdout
-        self.assertNotIn("loss", text)
-        self.assertIn("allocated", text)
+    def test_a_dry_run_has_no_losses_nor_times(self):
+        for device in ("dry:cpu", "dry:cuda"):
+            report = ebb_json("train", MLP, "--device", device)
+            for key in ("loss_first", "loss_last", "eval_loss", "eval_accuracy", "step_ms", "samples_per_s",
+                        "outside_bytes"):
+                self.assertIsNone(report[key], key)
+            run = ebb("train", MLP, "--device", device, env={"EBB_PROGRESS": "1"})
+            for word in ("loss", " ms", "samples/s", "outside"):
+                self.assertNotIn(word, run.stdout + run.stderr)
+            self.assertIn("allocated", run.stdout)
+            self.assertIn("/20", run.stderr)
+            self.assertRegex(ebb("compare", MLP, "--steps", "2", "--device", device).stdout, r"\nnone .* - +-\n")
 
     def test_recomputes_that_do_nothing_are_told(self):
         def told(config, ops):
