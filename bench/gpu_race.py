@@ -69,7 +69,7 @@ def dtypes(text):
     names = text.split(",")
     for name in names:
         if name not in DTYPES:
-            raise argparse.ArgumentTypeError(f'"{name}": expected some of {", ".join(DTYPES)}, with commas between them')
+            raise argparse.ArgumentTypeError(f'"{name}": expected some of {", ".join(DTYPES)}, commas between')
     if len(set(names)) < len(names):
         raise argparse.ArgumentTypeError(f'"{text}": each dtype once')
     return names

@@ -64,7 +64,8 @@ static void print_computed(const ebb_train_result *r, FILE *file)
     if (r->has_eval) fprintf(file, "  evaluation loss  %.4f\n", r->eval_loss);
     if (r->has_accuracy) fprintf(file, "  accuracy         %.2f %%\n", 100 * r->eval_accuracy);
     if (r->loss_scale > 0)
-        fprintf(file, "  loss scale       %g at last, %lld steps skipped\n", r->loss_scale, (long long)r->skipped_steps);
+        fprintf(file, "  loss scale       %g at last, %lld steps skipped\n", r->loss_scale,
+                (long long)r->skipped_steps);
     fprintf(file, "  step             %.4g ms (median), %s %s/s\n", r->step_ms,
             ebb_count_format(r->items_per_s, rate, sizeof(rate)), r->tokens ? "tokens" : "samples");
 }

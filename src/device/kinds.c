@@ -14,4 +14,4 @@ const ebb__accel_kind ebb__accel_kinds[] = {
 };
 const int ebb__n_accel_kinds = sizeof ebb__accel_kinds / sizeof *ebb__accel_kinds;
 
-_Static_assert(sizeof ebb__accel_kinds / sizeof *ebb__accel_kinds <= EBB__MAX_ACCEL_KINDS, "raise the most there may be");
+_Static_assert(sizeof ebb__accel_kinds / sizeof *ebb__accel_kinds <= EBB__MAX_ACCEL_KINDS, "raise the most");

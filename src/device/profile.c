@@ -49,8 +49,8 @@ static ebb_status check_page(size_t bytes)
 {
     enum { LEAST = 4096 };
     if (bytes == 0 || bytes >= LEAST) return EBB_OK;
-    return ebb_fail(EBB_EINVAL, "page_bytes: %zu; expected at least %d bytes, or 0 where memory cannot be mapped page by "
-                    "page", bytes, (int)LEAST);
+    return ebb_fail(EBB_EINVAL, "page_bytes: %zu; expected at least %d bytes, or 0 where memory cannot be mapped page "
+                    "by page", bytes, (int)LEAST);
 }
 
 /* Messages begin with the key. */

@@ -133,8 +133,8 @@ static void check_no_pages(const char *device)
 
 Test(accel_errors, a_device_that_cannot_map_pages)
 {
-    static const char profile[] = "{\"kind\":\"cuda\",\"name\":\"small\",\"capacity_bytes\":\"64MiB\",\"lent_bytes\":4096,"
-                                  "\"page_bytes\":0,\"compute\":\"8.0\",\"processors\":4}";
+    static const char profile[] = "{\"kind\":\"cuda\",\"name\":\"small\",\"capacity_bytes\":\"64MiB\","
+                                  "\"lent_bytes\":4096,\"page_bytes\":0,\"compute\":\"8.0\",\"processors\":4}";
     temp_folder folder = temp_folder_make();
     char name[600];
     write_text(temp_path(&folder, "small.json"), profile);

@@ -58,8 +58,8 @@ static void run_kernel(void *arg)
 
 static ebb_status put_kernel(const ebb_call *call, int pass)
 {
-    bool may_fail = options.fail_kernel && pass == options.fail_pass && strcmp(call->op->name, options.fail_kernel) == 0;
-    if (may_fail && options.passes_before-- == 0) return ebb_fail(EBB_EDEVICE, "stub:0: launch failed");
+    const char *failing = pass == options.fail_pass ? options.fail_kernel : NULL;
+    if (failing && strcmp(call->op->name, failing) == 0 && options.passes_before-- == 0) return ebb_fail(EBB_EDEVICE, "stub:0: launch failed");
     kernel k = { *call, pass, stub_is_varying() };
     counts.kernels++;
     stub_put(NULL, run_kernel, copy_of(&k, sizeof k), sizeof k);

@@ -15,8 +15,9 @@ static size_t npu_workspace(const ebb_call *call, int pass)
 }
 
 const ebb__accel_kind ebb__accel_kinds[] = {
-    { .name = "cuda", .driver = "libcuda.so.1", .lacking = "no NVIDIA driver", .profile = "h100-80gb", .min_compute = 80,
-      .graphs = true },
-    { .name = "npu", .driver = "libdriver_of_no_npu.so.1", .lacking = "no driver of an NPU", .workspace = npu_workspace },
+    { .name = "cuda", .driver = "libcuda.so.1", .lacking = "no NVIDIA driver", .profile = "h100-80gb",
+      .min_compute = 80, .graphs = true },
+    { .name = "npu", .driver = "libdriver_of_no_npu.so.1", .lacking = "no driver of an NPU",
+      .workspace = npu_workspace },
 };
 const int ebb__n_accel_kinds = sizeof ebb__accel_kinds / sizeof *ebb__accel_kinds;

@@ -18,7 +18,10 @@
     "{\"kind\":\"" kind "\",\"name\":\"small\",\"capacity_bytes\":\"64MiB\",\"lent_bytes\":0,\"page_bytes\":0," \
     "\"processors\":4" more "}"
 
-static void install(void) { stub_install((stub_options){ .seed = 1, .kind = "npu", .no_graphs = true, .no_pages = true }); }
+static void install(void)
+{
+    stub_install((stub_options){ .seed = 1, .kind = "npu", .no_graphs = true, .no_pages = true });
+}
 
 static bool find_device(ebb_device_info *out, const char *name)
 {
