@@ -7,6 +7,8 @@ static int calibrate(const cli_args *args)
 {
     ebb_calibration c;
     ebb_config *config = NULL;
+    if (args->device && strcmp(args->device, "cpu") != 0)
+        return cli_usage(args, "info: --calibrate measures the CPU; --device may only be cpu");
     int status = args->n_operands ? cli_load_config(&config, args) : CLI_DONE;
     if (status != CLI_DONE) return status;
     ebb_train_options options = cli_train_options(args);

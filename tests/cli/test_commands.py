@@ -499,6 +499,18 @@ class OtherCommands(unittest.TestCase):
         self.assertEqual(run.returncode, USAGE, run.stderr)
         self.assertIn('device cuda: EBB_PLUGIN_PATH: there is no "/nowhere/libebb_cuda.so"', run.stderr)
 
+    def test_only_the_cpu_is_calibrated(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "c.json")
+            for device in ("dry:cpu", "dry:cuda", "cuda"):
+                run = ebb("info", "--calibrate", "--device", device, env={"EBB_CALIBRATION": path})
+                self.assertEqual((run.returncode, os.path.exists(path)), (USAGE, False))
+                self.assertIn("--calibrate measures the CPU", run.stderr)
+
+    def test_info_tells_profiles_by_kind(self):
+        run = ebb("info")
+        self.assertRegex(run.stdout, r"\ndevices +cpu, .*dry:cpu, dry:cuda\nprofiles +of dry:cuda: .*h100-80gb")
+
     def test_a_dry_accelerator_counts_what_its_libraries_take(self):
         one, lent = ebb_json("estimate", MLP, "--device", "dry:cuda"), 0
         for device in ebb_json("info")["accelerators"]:
