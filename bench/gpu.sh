@@ -17,6 +17,14 @@ for option in "$@"; do
     if [ "$option" = --dry ]; then dry=yes; fi
 done
 
+case $build_seconds in
+'' | *[!0-9]*)
+    echo "gpu.sh: EBB_GPU_BUILD_SECONDS=$build_seconds: expected a whole number of seconds" >&2
+    exit 2 ;;
+esac
+# Before a build that takes minutes.
+python3 "$here/gpu_race.py" --ebb "$build/bin/ebb" --ops "$build/bin/gpu_ops" "$@" --check || exit 2
+
 # Runs the command, with what is left of the build's time; --dry: lists it, as a shell reads it.
 build_step() {
     if [ $dry = yes ]; then

@@ -16,6 +16,7 @@ The first form runs, each in a process of its own, and stops beginning new ones 
 PYTHON (or $EBB_TORCH_PYTHON) is one that has torch; without it those runs are skipped, which the object says.
 bf16 in PyTorch is autocast over parameters in f32.  Products of f32 are without TF32 on both sides.
 No command takes longer than --most.  The config that they read is written to FOLDER.
+Without --out FOLDER is a new temporary one; the object names it.
 --tiny and --device cpu try the script itself on a machine without a GPU; --dry writes the config and lists the
 commands, which can be run as they stand.
 The exit status is 1 where an op differs, a prediction is wrong, one of ebb's runs failed or nothing was checked.
@@ -28,6 +29,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.abspath(__file__)
@@ -35,12 +37,42 @@ OPTIMIZER = {"type": "adamw", "lr": 3e-4, "betas": [0.9, 0.95], "weight_decay": 
 FULL = {"layers": 12, "heads": 12, "width": 768, "context": 1024, "vocab": 50304}
 TINY = {"layers": 2, "heads": 2, "width": 32, "context": 16, "vocab": 64}
 CHECKPOINTS = ["none", "every:1"]
+DTYPES = ["f32", "bf16"]
 
 
 def config(model, steps):
     return {"name": "gpt", "seed": 1, "model": {"type": "gpt", **model},
             "data": {"type": "synthetic", "kind": "tokens", "items": 64, "eval_items": 0},
             "train": {"steps": steps, "batch": 8, "clip_norm": None, "optimizer": OPTIMIZER}}
+
+
+# ---- arguments ---------------------------------------------------------------------------------------------
+
+
+def count(text):
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10**6:
+        raise argparse.ArgumentTypeError(f'"{text}": expected a whole number in 1..1000000')
+    return int(text)
+
+
+def seconds(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not value >= 0:  # nor NaN
+        raise argparse.ArgumentTypeError(f'"{text}": expected a number of seconds of at least 0')
+    return value
+
+
+def dtypes(text):
+    names = text.split(",")
+    for name in names:
+        if name not in DTYPES:
+            raise argparse.ArgumentTypeError(f'"{name}": expected some of {", ".join(DTYPES)}, commas between')
+    if len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f'"{text}": each dtype once')
+    return names
 
 
 # ---- the race ----------------------------------------------------------------------------------------------
@@ -154,7 +186,7 @@ def trace(race, result):
     """One step's memory events: a summary here, all of them in files."""
     files = {name: os.path.join(race.args.out, "gpu-%s.json" % name) for name in ("perfetto", "snapshot")}
     extra = [word for name in files for word in ("--" + name, files[name])]
-    found = race.ebb("trace", "trace", race.args.dtypes.split(",")[0], "every:1", race.args.device, extra, 90)
+    found = race.ebb("trace", "trace", race.args.dtypes[0], "every:1", race.args.device, extra, 90)
     if found:
         run = found["runs"][0]
         result["trace"] = {key: run.get(key) for key in ("device", "last_step", "events", "blocks", "fragmentation",
@@ -180,7 +212,7 @@ def race_torch(race, row, compiled):
 
 def race_all(args):
     model = TINY if args.tiny else FULL
-    args.out = os.path.abspath(args.out)
+    args.out = os.path.abspath(args.out or tempfile.mkdtemp(prefix="ebb-gpu-"))
     os.makedirs(args.out, exist_ok=True)
     race = Race(args, os.path.join(args.out, "gpu-gpt.json"))
     write_config(race.path, model, args.steps)
@@ -189,7 +221,7 @@ def race_all(args):
     result["ops"] = race.run("ops", [args.ops, args.device], 120, even_failed=True)
     race.checked += (result["ops"] or {}).get("cases", 0)
     result["runs"] = [{"dtype": dtype, "checkpoint": checkpoint}
-                      for dtype in args.dtypes.split(",") for checkpoint in CHECKPOINTS]
+                      for dtype in args.dtypes for checkpoint in CHECKPOINTS]
     for row in result["runs"]:
         predict_and_measure(race, row)
     trace(race, result)
@@ -264,10 +296,10 @@ def gpt_class(torch):
 def torch_main(arguments):
     a = argparse.ArgumentParser()
     a.add_argument("config")
-    a.add_argument("--dtype", choices=["f32", "bf16"], required=True)
+    a.add_argument("--dtype", choices=DTYPES, required=True)
     a.add_argument("--checkpoint", choices=CHECKPOINTS, required=True)
     a.add_argument("--compile", action="store_true")
-    a.add_argument("--steps", type=int, default=10)
+    a.add_argument("--steps", type=count, default=10)
     a.add_argument("--device", default="cuda")
     o = a.parse_args(arguments)
     import torch
@@ -318,16 +350,18 @@ def main():
     a.add_argument("--ebb", required=True)
     a.add_argument("--ops", required=True)
     a.add_argument("--device", default="cuda")
-    a.add_argument("--out", default=".")
+    a.add_argument("--out", help="folder for the config and the trace; else a new temporary one, which is named")
     a.add_argument("--python", default=os.environ.get("EBB_TORCH_PYTHON", sys.executable))
-    a.add_argument("--seconds", type=float, default=460, help="since --started, the build's time included")
-    a.add_argument("--most", type=float, default=float("inf"))
-    a.add_argument("--started", type=float, default=time.time())
-    a.add_argument("--dtypes", default="f32,bf16")
-    a.add_argument("--steps", type=int, default=10)
+    a.add_argument("--seconds", type=seconds, default=460, help="since --started, the build's time included")
+    a.add_argument("--most", type=seconds, default=float("inf"))
+    a.add_argument("--started", type=seconds, default=time.time())
+    a.add_argument("--dtypes", type=dtypes, default=DTYPES)
+    a.add_argument("--steps", type=count, default=10)
     a.add_argument("--tiny", action="store_true")
     a.add_argument("--dry", action="store_true")
-    return race_all(a.parse_args())
+    a.add_argument("--check", action="store_true", help="only says what is wrong with the options")
+    args = a.parse_args()
+    return 0 if args.check else race_all(args)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,9 @@ EBB_BEGIN_DECLS
  * the dry ones.  False past the last. */
 EBB_API bool ebb_device_info_get(ebb_device_info *out, int index);
 
+/* The kinds of devices, from 0: "cpu", "cuda".  NULL past the last. */
+EBB_API const char *ebb_device_kind(int index);
+
 /* Whether a kind of device ("cpu", "cuda") can do a pass (EBB_FORWARD, EBB_BACKWARD) of an op; true where there
  * is nothing to do (views; ops without gradients).  Errors: EDEVICE (unknown; its plugin cannot be loaded). */
 EBB_API EBB_NODISCARD ebb_status ebb_device_has_op(bool *has, const char *kind, const ebb_op *op, int pass);

@@ -30,7 +30,7 @@ EBB_API char *ebb_config_print(const ebb_config *config); /* JSON text, all defa
 typedef struct ebb_progress {
     const char *phase;         /* "train", "eval" */
     int64_t step, steps;       /* of the phase */
-    double loss, lr, items_per_s, seconds_left;
+    double loss, lr, items_per_s, seconds_left; /* of a dry run: NAN, lr, 0, what is left */
     const char *item;          /* "tokens", "samples" */
     size_t allocated_bytes, peak_allocated_bytes;
 } ebb_progress;
@@ -74,8 +74,8 @@ typedef struct ebb_train_result {
     int64_t micro_batch_items; /* tokens or samples of a whole micro-batch */
     double loss_first, loss_last, eval_loss, eval_accuracy;
     bool has_eval, has_accuracy, tokens;
-    double step_ms;            /* median */
-    double items_per_s;
+    double step_ms;            /* median; 0: a dry run, which computes nothing */
+    double items_per_s;        /* the same */
     size_t outside_bytes;
     ebb_memory_stats memory;   /* peak over the run */
     ebb_memory_stats host_memory; /* of the host pool, where offloaded tensors are; never part of `memory` */

@@ -148,8 +148,7 @@ static ebb_status root_gradient(ebb__walk *w, int k, ebb_tensor **out)
         ebb_bind(out, w->options.grads[k]);
         return EBB_OK;
     }
-    ebb_status st = ebb_full(out, w->ctx, root->dtype, root->ndim, root->dims, 1.0);
-    return st;
+    return ebb__full(out, w->ctx, root->dtype, root->ndim, root->dims, 1.0, "gradient of backward's root");
 }
 
 static ebb_status seed_roots(ebb__walk *w)

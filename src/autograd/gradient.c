@@ -38,17 +38,20 @@ static bool edge_wanted(const ebb__walk *w, const ebb__edge *edge)
     return false;
 }
 
+static void owner_is_node(ebb__owner *owner, const ebb_node *node)
+{
+    owner->node = node->seq;
+    owner->scope = node->record->scope;
+    owner->file = node->record->site.file;
+    owner->line = node->record->site.line;
+}
+
 static ebb__owner gradient_owner(const ebb__walk *w, const ebb__edge *edge, const ebb_node *node)
 {
     bool leaf = edge->leaf != NULL;
     ebb__owner owner = ebb__owner_now(w->ctx, leaf ? EBB_CAT_GRADIENT : EBB_CAT_TEMPORARY,
                                       node ? node->record->op->name : "backward");
-    if (node) {
-        owner.node = node->seq;
-        owner.scope = node->record->scope;
-        owner.file = node->record->site.file;
-        owner.line = node->record->site.line;
-    }
+    if (node) owner_is_node(&owner, node);
     return owner;
 }
 
@@ -69,7 +72,7 @@ static ebb_status make_own(ebb__walk *w, ebb_tensor **place, const ebb__owner *o
     ebb_status st = ebb__tensor_new(&copy, w->ctx, &from, owner);
     if (st != EBB_OK) return st;
     ebb__tensor_arg(copy, &to);
-    st = ebb__arg_copy(w->ctx, &to, &from);
+    st = ebb__arg_copy(w->ctx, &to, &from, "copy of a shared gradient");
     if (st != EBB_OK) return st;
     ebb_move(place, &copy);
     return EBB_OK;
@@ -102,7 +105,7 @@ static ebb_status leaf_complete(ebb__walk *w, ebb_tensor *leaf)
             ebb_arg to, from;
             ebb__tensor_arg(leaf->grad, &to);
             ebb__tensor_arg(leaf->pending, &from);
-            st = ebb__arg_add(w->ctx, &to, &from);
+            st = ebb__arg_add(w->ctx, &to, &from, "sum of gradients");
             if (st != EBB_OK) return st;
             ebb__storage_bump(leaf->grad->storage);
             ebb_drop(&leaf->pending);
@@ -165,7 +168,7 @@ ebb_status ebb__gradient_add(ebb__walk *w, const ebb__edge *edge, ebb_tensor **g
         ebb_arg to, from;
         ebb__tensor_arg(*place, &to);
         ebb__tensor_arg(*grad, &from);
-        st = ebb__arg_add(w->ctx, &to, &from);
+        st = ebb__arg_add(w->ctx, &to, &from, "sum of gradients");
         if (st != EBB_OK) return st;
         ebb__storage_bump((*place)->storage);
     }
@@ -342,8 +345,7 @@ static ebb_status run_group(node_run *r, const group *g)
         for (int i = 0; i < n_in && st == EBB_OK; i++)
             if (r->call.want[i]) st = place_gradient(r, i, g->last);
         ebb__owner owner = ebb__owner_now(r->w->ctx, EBB_CAT_WORKSPACE, op->name);
-        owner.node = r->node->seq;
-        owner.scope = r->node->record->scope;
+        owner_is_node(&owner, r->node);
         if (st == EBB_OK) st = ebb__run_kernel(&r->call, EBB_BACKWARD, &owner, &r->w->ctx->flops);
         if (st != EBB_OK) return st;
     }

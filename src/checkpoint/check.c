@@ -31,7 +31,7 @@ static ebb_status hash_bytes(uint64_t *hash, const ebb__device *device, const un
     }
     for (size_t n; bytes > 0; at += n, bytes -= n) {
         n = bytes < sizeof piece ? bytes : sizeof piece;
-        EBB__TRY(ebb__device_copy(device, piece, at, n, EBB__FROM_DEVICE));
+        EBB__TRY(ebb__device_copy(device, piece, at, n, EBB__FROM_DEVICE, "check of a recompute"));
         *hash = add_words(*hash, piece, n);
     }
     return EBB_OK;
@@ -42,8 +42,10 @@ uint64_t ebb__check_hash(const ebb_storage *storage)
     if (!storage || !storage->ctx->check_recompute || !storage->data) return 0;
     const ebb__device *device = &storage->ctx->device;
     uint64_t hash = 0x9E3779B97F4A7C15u ^ storage->bytes;
+    ebb__message before;
+    ebb__message_keep(&before);
     ebb_status st = hash_bytes(&hash, device, storage->data, storage->bytes);
-    if (st != EBB_OK) ebb__streams_keep_error(device->streams, st);
+    ebb__streams_keep_error(device->streams, st, &before);
     return st != EBB_OK ? 0 : hash ? hash : 1;
 }
 

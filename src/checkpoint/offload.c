@@ -25,7 +25,7 @@ static ebb_status host_open(ebb_context *ctx)
     if (accel && accel->table) provider = accel->table->pinned(accel->self);
     if (accel) provider.touchable = false; /* free blocks may have copies to come: no fills, no poison */
     ebb_status st = ebb__pool_new(&host->pool, provider, &o);
-    if (st == EBB_OK) st = ebb__stream_open(&host->stream, ctx->device.streams);
+    if (st == EBB_OK) st = ebb__stream_open(&host->stream, ctx->device.streams, "offload");
     if (st == EBB_OK) {
         ctx->host = host;
         return EBB_OK;

@@ -180,8 +180,13 @@ static ebb_status add_row(ebb_table *table, const comparison *c, int i, const ch
     const char *cells[MAX_COLUMNS];
     for (int k = 0; k < MAX_COLUMNS; k++) cells[k] = text[k];
     cells[0] = name;
-    snprintf(text[6], CELL_BYTES, m->step_ms < 1000 ? "%.4g" : "%.0f", m->step_ms);
-    snprintf(text[7], CELL_BYTES, "%.2f", first->step_ms > 0 ? m->step_ms / first->step_ms : 0);
+    if (cli_is_dry(m)) {
+        strcpy(text[6], "-");
+        strcpy(text[7], "-");
+    } else {
+        snprintf(text[6], CELL_BYTES, m->step_ms < 1000 ? "%.4g" : "%.0f", m->step_ms);
+        snprintf(text[7], CELL_BYTES, "%.2f", first->step_ms > 0 ? m->step_ms / first->step_ms : 0);
+    }
     for (int k = 0; k < 5; k++) format_bytes(text[1 + k], bytes[k]);
     format_bytes(text[8], bytes[5]);
     return ebb_table_row(table, cells);

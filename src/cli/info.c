@@ -7,6 +7,8 @@ static int calibrate(const cli_args *args)
 {
     ebb_calibration c;
     ebb_config *config = NULL;
+    if (args->device && strcmp(args->device, "cpu") != 0)
+        return cli_usage(args, "info: --calibrate measures the CPU; --device may only be cpu");
     int status = args->n_operands ? cli_load_config(&config, args) : CLI_DONE;
     if (status != CLI_DONE) return status;
     ebb_train_options options = cli_train_options(args);
@@ -58,6 +60,27 @@ static void put_devices(cli_json *json)
     }
 }
 
+/* Whether it is a dry one of that kind, with a profile. */
+static bool is_profile_of(const ebb_device_info *d, const char *kind)
+{
+    size_t n = strlen(kind);
+    return profile_of(d) && strncmp(d->name + 4, kind, n) == 0 && d->name[4 + n] == ':';
+}
+
+/* A line, or nothing where there are none. */
+static void print_profiles(const char *kind)
+{
+    ebb_device_info d;
+    bool any = false;
+    for (int i = 0; ebb_device_info_get(&d, i); i++) {
+        if (!is_profile_of(&d, kind)) continue;
+        if (any) printf(", %s", profile_of(&d));
+        else printf("profiles  of dry:%s: %s", kind, profile_of(&d));
+        any = true;
+    }
+    if (any) printf("\n");
+}
+
 static void print_devices(void)
 {
     ebb_device_info d;
@@ -68,13 +91,9 @@ static void print_devices(void)
         printf("%s%s", before, d.name);
         before = ", ";
     }
-    before = ", dry:cuda\nprofiles  ";
-    for (int i = 0; ebb_device_info_get(&d, i); i++) {
-        if (!profile_of(&d)) continue;
-        printf("%s%s", before, profile_of(&d));
-        before = ", ";
-    }
+    for (int k = 1; ebb_device_kind(k); k++) printf("%sdry:%s", before, ebb_device_kind(k));
     printf("\n");
+    for (int k = 1; ebb_device_kind(k); k++) print_profiles(ebb_device_kind(k));
     for (int i = 0; ebb_device_info_get(&d, i); i++) {
         if (is_dry(&d) || !is_accelerator(&d)) continue;
         if (d.available)
@@ -86,9 +105,6 @@ static void print_devices(void)
 
 /* ---- what they can ------------------------------------------------------------------------ */
 
-static const char *const kinds[] = { "cpu", "cuda" };
-enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
-
 static int ops_as_json(const cli_args *args)
 {
     cli_json json = cli_json_begin();
@@ -96,14 +112,14 @@ static int ops_as_json(const cli_args *args)
     for (int i = 0; i < ebb_op_count(); i++) {
         cJSON *one = cli_add_object(&json, list);
         cli_put_text(&json, one, "op", ebb_op_at(i)->name);
-        for (int k = 0; k < N_KINDS; k++) {
+        for (int k = 0; ebb_device_kind(k); k++) {
             bool forward = false, backward = false;
-            if (ebb_device_has_op(&forward, kinds[k], ebb_op_at(i), EBB_FORWARD) != EBB_OK ||
-                ebb_device_has_op(&backward, kinds[k], ebb_op_at(i), EBB_BACKWARD) != EBB_OK) {
-                cli_put_null(&json, one, kinds[k]);
+            if (ebb_device_has_op(&forward, ebb_device_kind(k), ebb_op_at(i), EBB_FORWARD) != EBB_OK ||
+                ebb_device_has_op(&backward, ebb_device_kind(k), ebb_op_at(i), EBB_BACKWARD) != EBB_OK) {
+                cli_put_null(&json, one, ebb_device_kind(k));
                 continue;
             }
-            cJSON *can = cli_put_object(&json, one, kinds[k]);
+            cJSON *can = cli_put_object(&json, one, ebb_device_kind(k));
             cli_put_bool(&json, can, "forward", forward);
             cli_put_bool(&json, can, "backward", backward);
         }
@@ -126,15 +142,17 @@ static int ops(const cli_args *args)
 {
     if (args->json) return ops_as_json(args);
     printf("%-22s", "op");
-    for (int k = 0; k < N_KINDS; k++) printf("  %-17s", kinds[k]);
+    for (int k = 0; ebb_device_kind(k); k++) printf("  %-17s", ebb_device_kind(k));
     printf("\n");
     for (int i = 0; i < ebb_op_count(); i++) {
         printf("%-22s", ebb_op_at(i)->name);
-        for (int k = 0; k < N_KINDS; k++) print_support(kinds[k], ebb_op_at(i));
+        for (int k = 0; ebb_device_kind(k); k++) print_support(ebb_device_kind(k), ebb_op_at(i));
         printf("\n");
     }
     bool has;
-    if (ebb_device_has_op(&has, "cuda", ebb_op_at(0), EBB_FORWARD) != EBB_OK) printf("?: %s\n", ebb_message());
+    for (int k = 0; ebb_device_kind(k); k++)
+        if (ebb_device_has_op(&has, ebb_device_kind(k), ebb_op_at(0), EBB_FORWARD) != EBB_OK)
+            printf("?: %s\n", ebb_message());
     return CLI_DONE;
 }
 

@@ -33,7 +33,7 @@ typedef enum ebb__field_kind {
     EBB__BOOL,     /* bool */
     EBB__STRING,   /* char[] of field.bytes; longer is an error; NUL inside is an error */
     EBB__CHOICE,   /* int: index into field.choices */
-    EBB__SIZE,     /* size_t: a number of bytes or "512MiB"; null allowed: 0 */
+    EBB__SIZE,     /* size_t: a number of bytes or "512MiB"; null, where not required: 0 */
     EBB__JSON,     /* const cJSON *: borrowed, any value; for parts read by their own reader */
     EBB__PAIR      /* double[2]: an array of two numbers */
 } ebb__field_kind;

@@ -195,7 +195,7 @@ static ebb_status read_choice(void *to, const cJSON *item, const ebb__field *fie
 static ebb_status read_size(void *to, const cJSON *item, const ebb__field *field, place at)
 {
     size_t bytes = 0;
-    bool good = cJSON_IsNull(item);
+    bool is_nothing = cJSON_IsNull(item) && !field->required, good = is_nothing;
     if (cJSON_IsString(item)) good = ebb_size_parse(&bytes, item->valuestring) == EBB_OK;
     if (cJSON_IsNumber(item) && is_whole(item) && item->valuedouble >= 0) {
         good = true;
@@ -203,14 +203,15 @@ static ebb_status read_size(void *to, const cJSON *item, const ebb__field *field
     }
     bool too_small = has_bounds(field) && (double)bytes < field->min;
     bool too_large = has_bounds(field) && (double)bytes > field->max;
-    if (good && (cJSON_IsNull(item) || !(too_small || too_large))) {
+    if (good && (is_nothing || !(too_small || too_large))) {
         if (to) *(size_t *)to = bytes;
         return EBB_OK;
     }
     text what = { .used = 0 };
     append(&what, "a number of bytes");
     append_bounds(&what, field);
-    append(&what, ", a size such as \"512MiB\" or \"1.5GiB\", or null");
+    append(&what, field->required ? " or a size such as \"512MiB\" or \"1.5GiB\""
+                                  : ", a size such as \"512MiB\" or \"1.5GiB\", or null");
     return expected(at, what.at, item);
 }
 

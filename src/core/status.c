@@ -7,14 +7,17 @@
 #include <string.h>
 
 #include "core/assert.h"
+#include "core/message.h"
 #include "core/site.h"
 
-enum { MESSAGE_BYTES = 4096 };
-
-static _Thread_local char message[MESSAGE_BYTES];
+static _Thread_local char message[EBB__MESSAGE_BYTES];
 static _Thread_local ebb__site site;
 
 const char *ebb_message(void) { return message; }
+
+void ebb__message_keep(ebb__message *out) { memcpy(out->text, message, strlen(message) + 1); }
+
+void ebb__message_put_back(const ebb__message *kept) { memcpy(message, kept->text, strlen(kept->text) + 1); }
 
 const char *ebb_status_name(ebb_status status)
 {
@@ -36,7 +39,7 @@ static void mark_cut(char *text, size_t bytes)
 
 ebb_status ebb_fail(ebb_status status, const char *fmt, ...)
 {
-    char text[MESSAGE_BYTES]; /* apart from `message`, which may be among the arguments */
+    char text[EBB__MESSAGE_BYTES]; /* apart from `message`, which may be among the arguments */
     va_list args;
     va_start(args, fmt);
     int n = vsnprintf(text, sizeof text, fmt, args);

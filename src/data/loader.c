@@ -157,9 +157,9 @@ static ebb_status make_tensors(slot *s, const ebb_loader *l)
     int64_t dims[2] = { l->options.batch, info->width };
     int64_t last = l->n_items % l->options.batch;
     /* Zeros rather than empty: what is reserved is resident from the start, also in a ring used late. */
-    EBB__TRY(ebb_zeros(&s->inputs, l->ctx, info->tokens ? EBB_I32 : l->options.dtype, 2, dims));
+    EBB__TRY(ebb__full(&s->inputs, l->ctx, info->tokens ? EBB_I32 : l->options.dtype, 2, dims, 0, "zeros of a batch"));
     ebb_tensor_set_category(s->inputs, EBB_CAT_INPUT);
-    EBB__TRY(ebb_zeros(&s->targets, l->ctx, EBB_I32, info->tokens ? 2 : 1, dims));
+    EBB__TRY(ebb__full(&s->targets, l->ctx, EBB_I32, info->tokens ? 2 : 1, dims, 0, "zeros of a batch"));
     ebb_tensor_set_category(s->targets, EBB_CAT_INPUT);
     if (last) {
         EBB__TRY(first_rows(&s->part_inputs, s->inputs, last));
@@ -202,7 +202,7 @@ static ebb_status fill_in(ebb_loader *l)
     l->slots = ebb__calloc((size_t)l->n_slots, sizeof *l->slots);
     if (!l->slots) return EBB_ENOMEM;
     if (!l->dry && !ebb__device_is_host(&l->ctx->device))
-        EBB__TRY(ebb__stream_open(&l->copies, l->ctx->device.streams));
+        EBB__TRY(ebb__stream_open(&l->copies, l->ctx->device.streams, "copies of batches"));
     for (int i = 0; i < l->n_slots; i++) EBB__TRY(slot_new(&l->slots[i], l));
     if (!l->dry && !l->options.eval) {
         l->order = ebb__malloc((size_t)l->n_items * sizeof *l->order);

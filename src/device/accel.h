@@ -55,7 +55,7 @@ typedef struct ebb__accel_facts {
     int compute_major, compute_minor, processors;
     size_t capacity_bytes; /* all of its memory */
     size_t lent_bytes;     /* what lend() wants */
-    size_t page_bytes;     /* granularity of expandable segments */
+    size_t page_bytes;     /* granularity of expandable segments; 0: memory cannot be mapped page by page */
 } ebb__accel_facts;
 
 /* One parameter of an optimizer step; all contiguous, of one dtype (f32 or f64). */

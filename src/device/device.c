@@ -117,11 +117,13 @@ static ebb_status open_table(ebb__accelerator *accel, const ebb__accel_kind *kin
 {
     const ebb__accel *table = NULL;
     int n = 0;
+    char what[64];
     EBB__TRY(ebb__accel_load(&table, kind));
     EBB__TRY(ebb__accel_count(&n, table));
     if (ordinal >= n)
         return ebb_fail(EBB_EDEVICE, "device %s:%d: this machine has %d, numbered from 0", kind->name, ordinal, n);
-    EBB__TRY(table->open(&accel->self, ebb__accel_host_table(), ordinal));
+    snprintf(what, sizeof what, "opening device %s:%d", kind->name, ordinal);
+    EBB__TRY(ebb__device_doing(what, table->open(&accel->self, ebb__accel_host_table(), ordinal)));
     accel->table = table;
     table->facts(accel->self, &accel->facts);
     remember(accel, ordinal);
@@ -141,10 +143,14 @@ static ebb_status facts_of(ebb__accel_facts *out, const ebb__accel_kind *kind, i
     return EBB_OK;
 }
 
+/* NULL: the kind has no profile of its own. */
 static const char *dry_which(const parsed *p) { return p->which ? p->which : p->kind->profile; }
 
 static ebb_status dry_facts(ebb__accel_facts *out, const parsed *p)
 {
+    if (!dry_which(p))
+        return ebb_fail(EBB_EDEVICE, "device dry:%s: no profile is built in; dry:%s:FILE.json names one like those of "
+                        "devices/, dry:%s:0 a device of this machine", p->kind->name, p->kind->name, p->kind->name);
     int ordinal = ordinal_of(dry_which(p));
     return ordinal >= 0 ? facts_of(out, p->kind, ordinal) : ebb__profile_find(out, p->kind, dry_which(p));
 }
@@ -152,8 +158,8 @@ static ebb_status dry_facts(ebb__accel_facts *out, const parsed *p)
 static ebb_status open_dry(ebb__device *device, const parsed *p)
 {
     ebb__accelerator *accel = device->accel;
-    snprintf(accel->name, sizeof accel->name, "dry:%s:%s", p->kind->name, dry_which(p));
     EBB__TRY(dry_facts(&accel->facts, p));
+    snprintf(accel->name, sizeof accel->name, "dry:%s:%s", p->kind->name, dry_which(p));
     return ebb__dry_provider_new(&device->provider);
 }
 
@@ -171,12 +177,13 @@ static ebb_status open_real(ebb__device *device, const parsed *p)
     return ebb__threads_new(&device->threads, device->n_threads);
 }
 
-/* The pool maps pages of one size on every device, so that layouts are predictable. */
+/* The pool maps pages of one size on every device, so that layouts are predictable.  A page of 0 bytes: the device
+ * maps none; its dry form could, and must not. */
 static void check_pages(ebb__device *device)
 {
     enum { POOL_PAGE = 2 << 20 };
     size_t page = device->accel->facts.page_bytes;
-    if (page && POOL_PAGE % page) device->provider.reserve = NULL; /* cannot */
+    if (page == 0 || POOL_PAGE % page) device->provider.reserve = NULL;
 }
 
 static ebb_status open_accelerator(ebb__device *device, const parsed *p)
@@ -184,6 +191,7 @@ static ebb_status open_accelerator(ebb__device *device, const parsed *p)
     device->accel = ebb__calloc(1, sizeof *device->accel);
     if (!device->accel) return EBB_ENOMEM;
     device->name = device->accel->name;
+    device->accel->kind = p->kind;
     ebb_status st = device->dry ? open_dry(device, p) : open_real(device, p);
     if (st == EBB_OK) check_pages(device);
     return st;
@@ -230,6 +238,14 @@ void ebb__device_close(ebb__device *device)
     memset(device, 0, sizeof *device);
 }
 
+/* ---- errors --------------------------------------------------------------------------------- */
+
+ebb_status ebb__device_doing(const char *what, ebb_status st)
+{
+    if (st != EBB_EDEVICE && st != EBB_ENOMEM) return st;
+    return ebb_fail(st, "%s: %s", what, ebb_message());
+}
+
 /* ---- bytes ---------------------------------------------------------------------------------- */
 
 ebb_status ebb__device_not_capturing(const ebb__device *device, const char *what)
@@ -238,8 +254,15 @@ ebb_status ebb__device_not_capturing(const ebb__device *device, const char *what
     return ebb_fail(EBB_ESTATE, "%s: not while a graph is captured; end the capture first", what);
 }
 
+/* What streams have kept says itself what it was for. */
+static ebb_status synchronize(const ebb__device *device, const char *what)
+{
+    EBB__TRY(ebb__device_doing(what, device->accel->table->synchronize(device->accel->self)));
+    return ebb__streams_error(device->streams);
+}
+
 ebb_status ebb__device_copy(const ebb__device *device, void *to, const void *from, size_t bytes,
-                            ebb__accel_copy_kind kind)
+                            ebb__accel_copy_kind kind, const char *what)
 {
     const ebb__accelerator *accel = device->accel;
     if (device->dry || bytes == 0) return EBB_OK;
@@ -248,14 +271,14 @@ ebb_status ebb__device_copy(const ebb__device *device, void *to, const void *fro
         return EBB_OK;
     }
     EBB__TRY(ebb__device_not_capturing(device, "values of tensors"));
-    EBB__TRY(accel->table->copy(accel->self, NULL, to, from, bytes, kind));
-    return kind == EBB__FROM_DEVICE ? ebb__device_synchronize(device) : EBB_OK;
+    EBB__TRY(ebb__device_doing(what, accel->table->copy(accel->self, NULL, to, from, bytes, kind)));
+    return kind == EBB__FROM_DEVICE ? synchronize(device, what) : EBB_OK;
 }
 
 ebb_status ebb__device_synchronize(const ebb__device *device)
 {
+    static const char what[] = "waiting for the device";
     if (device->dry || !device->accel) return EBB_OK;
-    EBB__TRY(ebb__device_not_capturing(device, "waiting for the device"));
-    EBB__TRY(device->accel->table->synchronize(device->accel->self));
-    return ebb__streams_error(device->streams);
+    EBB__TRY(ebb__device_not_capturing(device, what));
+    return synchronize(device, what);
 }

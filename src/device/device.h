@@ -29,6 +29,7 @@ typedef struct ebb__gemm {
 /* An accelerator that is open, or its dry form. */
 typedef struct ebb__accelerator {
     char name[EBB__DEVICE_NAME_BYTES]; /* "cuda:0", "dry:cuda:h100-80gb" */
+    const struct ebb__accel_kind *kind;
     const ebb__accel *table;           /* NULL: dry */
     void *self;                        /* of the table's functions */
     ebb__accel_facts facts;
@@ -55,14 +56,18 @@ EBB_NODISCARD ebb_status ebb__device_facts(ebb__accel_facts *out, const char *na
 /* The dry form of the device of that name; a dry one is its own.  NULL: of the cpu. */
 void ebb__device_dry_name(char out[EBB__DEVICE_NAME_BYTES], const char *name);
 
+/* `st` of an accelerator's call.  Where the device failed, or has no memory for the call, what the call was for is
+ * put before the message. */
+EBB_NODISCARD ebb_status ebb__device_doing(const char *what, ebb_status st);
+
 /* ---- bytes ---- */
 /* Host code may read and write the device's memory.  Where it may not, bytes go through the calls below
  * and those of tensor/host_view.h. */
 static inline bool ebb__device_is_host(const ebb__device *device) { return !device->dry && !device->accel; }
-/* In order with the computation; EBB__FROM_DEVICE waits for it.  On a dry device nothing is done.
- * Errors: EDEVICE, and those of synchronize. */
+/* In order with the computation; EBB__FROM_DEVICE waits for it.  On a dry device nothing is done.  `what` it is for.
+ * Errors: EDEVICE, naming `what`, and those of synchronize. */
 EBB_NODISCARD ebb_status ebb__device_copy(const ebb__device *device, void *to, const void *from, size_t bytes,
-                                          ebb__accel_copy_kind kind);
+                                          ebb__accel_copy_kind kind, const char *what);
 /* ESTATE, naming `what`, while work is captured. */
 EBB_NODISCARD ebb_status ebb__device_not_capturing(const ebb__device *device, const char *what);
 /* Waits until all is computed.  Errors: what an accelerator's kernels and copies found since the last time. */

@@ -48,14 +48,22 @@ static int accelerators_of(ebb_device_info *out, const ebb__accel_kind *kind, in
     return -1;
 }
 
-/* All profiles are of the first kind. */
 static bool dry_accelerator(ebb_device_info *out, int index)
 {
     const char *profile = ebb__profile_name(index);
     if (!profile) return false;
-    snprintf(out->name, sizeof out->name, "dry:%s:%s", ebb__accel_kind_at(0)->name, profile);
+    char kind[EBB__KIND_BYTES];
+    ebb__profile_kind(kind, index);
+    snprintf(out->name, sizeof out->name, "dry:%s:%s", kind, profile);
     describe(out);
     return true;
+}
+
+const char *ebb_device_kind(int index)
+{
+    if (index == 0) return "cpu";
+    const ebb__accel_kind *kind = ebb__accel_kind_at(index - 1);
+    return kind ? kind->name : NULL;
 }
 
 bool ebb_device_info_get(ebb_device_info *out, int index)

@@ -12,18 +12,22 @@
 
 #include "core/site.h"
 
-static const ebb__accel_kind kinds[] = {
-    { "cuda", "libcuda.so.1", "no NVIDIA driver", "h100-80gb", EBB__CUDA_MIN_COMPUTE },
-};
-enum { N_KINDS = sizeof kinds / sizeof *kinds, PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the two below */
-static const ebb__accel *loaded[N_KINDS];
+static const ebb__accel *loaded[EBB__MAX_ACCEL_KINDS];
 static const ebb__accel *registered;
 
 const ebb__accel_kind *ebb__accel_kind_at(int index)
 {
-    return index >= 0 && index < N_KINDS ? &kinds[index] : NULL;
+    return index >= 0 && index < ebb__n_accel_kinds ? &ebb__accel_kinds[index] : NULL;
+}
+
+const ebb__accel_kind *ebb__accel_kind_named(const char *name)
+{
+    for (int i = 0; i < ebb__n_accel_kinds; i++)
+        if (strcmp(ebb__accel_kinds[i].name, name) == 0) return &ebb__accel_kinds[i];
+    return NULL;
 }
 
 static const ebb__accel_host host_table = { .abi = EBB__ACCEL_ABI, .fail = ebb_fail };
@@ -75,8 +79,8 @@ static ebb_status find(char path[PATH_BYTES], const char *said, const ebb__accel
     if (said && *said) {
         int n = snprintf(path, PATH_BYTES, "%s/libebb_%s.so", said, kind->name);
         if (n < PATH_BYTES && is_file(path)) return EBB_OK;
-        return ebb_fail(EBB_EDEVICE, "device %s: EBB_PLUGIN_PATH: there is no %.200s/libebb_%s.so", kind->name, said,
-                        kind->name);
+        return ebb_fail(EBB_EDEVICE, "device %s: EBB_PLUGIN_PATH: there is no libebb_%s.so in \"%.400s\"; it names the "
+                        "plugin's folder or file", kind->name, kind->name, said);
     }
     if (find_near_library(path, kind->name)) return EBB_OK;
     return ebb_fail(EBB_EDEVICE, "device %s: libebb_%s.so lies neither beside ebb's library nor beside the program; "
@@ -128,14 +132,16 @@ static ebb_status load(const ebb__accel **out, const ebb__accel_kind *kind)
     if (said && *said && !is_there(said))
         return ebb_fail(EBB_EDEVICE, "device %s: EBB_PLUGIN_PATH: there is no \"%.400s\"; it names the plugin's folder "
                         "or file", kind->name, said);
+    bool named = said && *said; /* what the user said is wrong is told before what the machine lacks */
+    if (named) EBB__TRY(find(path, said, kind));
     EBB__TRY(probe_driver(kind));
-    EBB__TRY(find(path, said, kind));
+    if (!named) EBB__TRY(find(path, NULL, kind));
     return load_file(out, kind, path);
 }
 
 ebb_status ebb__accel_load(const ebb__accel **out, const ebb__accel_kind *kind)
 {
-    const ebb__accel **at = &loaded[kind - kinds];
+    const ebb__accel **at = &loaded[kind - ebb__accel_kinds];
     ebb_status st = EBB_OK;
     pthread_mutex_lock(&lock);
     if (registered && strcmp(registered->name, kind->name) == 0) {

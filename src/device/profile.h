@@ -11,6 +11,9 @@
 EBB_NODISCARD ebb_status ebb__profile_find(ebb__accel_facts *out, const ebb__accel_kind *kind, const char *name);
 /* Names of the built-in ones; NULL past the last. */
 const char *ebb__profile_name(int index);
+/* The kind of which the built-in profile is; "" where its text does not say. */
+enum { EBB__KIND_BYTES = 16 };
+void ebb__profile_kind(char out[EBB__KIND_BYTES], int index);
 
 /* One of devices/ as text (made by cmake/EbbEmbedTable.cmake). */
 typedef struct ebb__profile_text {

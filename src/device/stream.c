@@ -9,12 +9,15 @@
 
 #include "core/assert.h"
 #include "core/mem.h"
+#include "core/message.h"
 #include "core/site.h"
+#include "device/device.h"
 
 struct ebb__stream {
     ebb__streams *streams;
     ebb__stream *next; /* in the device's list, which keeps closed streams to the end */
     int number;
+    const char *what; /* "offload": in errors */
     ebb__accel_stream *on_accel; /* NULL: the cpu's, or closed */
     bool has_worker, ending;
     pthread_t worker;
@@ -33,12 +36,12 @@ struct ebb__streams {
     const ebb__accel *accel; /* NULL: the cpu's */
     void *self;
     ebb_status error; /* the first */
-    char message[256];
+    char message[512];
 };
 
 /* ---- errors ------------------------------------------------------------------------------ */
 
-void ebb__streams_keep_error(ebb__streams *streams, ebb_status st)
+void ebb__streams_keep_error(ebb__streams *streams, ebb_status st, const ebb__message *before)
 {
     if (st == EBB_OK) return;
     pthread_mutex_lock(&streams->lock);
@@ -47,6 +50,7 @@ void ebb__streams_keep_error(ebb__streams *streams, ebb_status st)
         snprintf(streams->message, sizeof streams->message, "%s", ebb_message());
     }
     pthread_mutex_unlock(&streams->lock);
+    ebb__message_put_back(before);
 }
 
 ebb_status ebb__streams_error(ebb__streams *streams)
@@ -56,6 +60,12 @@ ebb_status ebb__streams_error(ebb__streams *streams)
     if (st != EBB_OK) ebb_fail(st, "%s", streams->message);
     pthread_mutex_unlock(&streams->lock);
     return st;
+}
+
+/* stream NULL: the compute stream. */
+static ebb_status doing(const ebb__stream *stream, ebb_status st)
+{
+    return ebb__device_doing(stream ? stream->what : "the computation", st);
 }
 
 /* ---- the worker -------------------------------------------------------------------------- */
@@ -138,16 +148,17 @@ void ebb__streams_free(ebb__streams *streams)
 static ebb_status start(ebb__stream *s)
 {
     const ebb__accel *accel = s->streams->accel;
-    if (accel) return accel->stream_open(&s->on_accel, s->streams->self);
+    if (accel) return doing(s, accel->stream_open(&s->on_accel, s->streams->self));
     int error = s->streams->dry ? 0 : start_worker(s);
     return error ? ebb_fail(EBB_ENOMEM, "stream: cannot start its thread: %s", strerror(error)) : EBB_OK;
 }
 
-ebb_status ebb__stream_open(ebb__stream **out, ebb__streams *streams)
+ebb_status ebb__stream_open(ebb__stream **out, ebb__streams *streams, const char *what)
 {
     ebb__stream *s = ebb__calloc(1, sizeof *s);
     if (!s) return EBB_ENOMEM;
     s->streams = streams;
+    s->what = what;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     ebb_status st = start(s);
@@ -218,14 +229,15 @@ static ebb_status give(ebb__stream *s, ebb__piece what)
 ebb_status ebb__stream_enqueue(ebb__stream *s, ebb__work *work, void *arg)
 {
     ebb__streams *streams = s->streams;
-    if (streams->accel) return streams->accel->host_call(streams->self, s->on_accel, work, arg);
+    if (streams->accel) return doing(s, streams->accel->host_call(streams->self, s->on_accel, work, arg));
     return give(s, (ebb__piece){ .work = work, .arg = arg });
 }
 
 ebb_status ebb__stream_wait_event(ebb__stream *s, ebb__stream *other, uint64_t ticket)
 {
     ebb__streams *streams = s->streams;
-    if (streams->accel) return streams->accel->stream_wait(streams->self, s->on_accel, other->on_accel, ticket);
+    if (streams->accel)
+        return doing(s, streams->accel->stream_wait(streams->self, s->on_accel, other->on_accel, ticket));
     return give(s, (ebb__piece){ .other = other, .ticket = ticket });
 }
 
@@ -240,8 +252,8 @@ static ebb_status wait_for_compute(ebb__stream *s)
 
 static ebb_status copy_on_accel(ebb__stream *s, void *to, const void *from, size_t bytes, ebb__accel_copy_kind kind)
 {
-    EBB__TRY(wait_for_compute(s));
-    return s->streams->accel->copy(s->streams->self, s->on_accel, to, from, bytes, kind);
+    EBB__TRY(doing(s, wait_for_compute(s)));
+    return doing(s, s->streams->accel->copy(s->streams->self, s->on_accel, to, from, bytes, kind));
 }
 
 ebb_status ebb__stream_enqueue_copy(ebb__stream *s, void *to, const void *from, size_t bytes,
@@ -257,7 +269,9 @@ void ebb__stream_copy(ebb__stream *s, ebb__piece *p, void *to, const void *from,
     ebb__streams *streams = s->streams;
     if (streams->dry || bytes == 0) return;
     if (streams->accel) {
-        ebb__streams_keep_error(streams, copy_on_accel(s, to, from, bytes, kind));
+        ebb__message before;
+        ebb__message_keep(&before);
+        ebb__streams_keep_error(streams, copy_on_accel(s, to, from, bytes, kind), &before);
         return;
     }
     *p = (ebb__piece){ .to = to, .from = from, .bytes = bytes, .lent = true };
@@ -267,31 +281,41 @@ void ebb__stream_copy(ebb__stream *s, ebb__piece *p, void *to, const void *from,
 void ebb__stream_join(ebb__stream *s, uint64_t ticket)
 {
     ebb__streams *streams = s->streams;
-    if (streams->accel)
-        ebb__streams_keep_error(streams, streams->accel->stream_wait(streams->self, NULL, s->on_accel, ticket));
-    else
+    if (!streams->accel) {
         ebb__stream_synchronize(s, ticket);
+        return;
+    }
+    ebb__message before;
+    ebb__message_keep(&before);
+    ebb_status st = streams->accel->stream_wait(streams->self, NULL, s->on_accel, ticket);
+    ebb__streams_keep_error(streams, doing(s, st), &before);
 }
 
-/* ---- tickets: those of an accelerator, where stream may be its compute stream ------------- */
+/* ---- tickets: those of an accelerator; s NULL: its compute stream ------------------------- */
 
-static uint64_t accel_record(ebb__streams *streams, ebb__accel_stream *stream)
+static uint64_t accel_record(ebb__streams *streams, const ebb__stream *s)
 {
     uint64_t ticket = 0;
-    ebb__streams_keep_error(streams, streams->accel->record(streams->self, stream, &ticket));
+    ebb__accel_stream *stream = s ? s->on_accel : NULL;
+    ebb__message before;
+    ebb__message_keep(&before);
+    ebb__streams_keep_error(streams, doing(s, streams->accel->record(streams->self, stream, &ticket)), &before);
     return ticket;
 }
 
-static void accel_wait(ebb__streams *streams, ebb__accel_stream *stream, uint64_t ticket)
+static void accel_wait(ebb__streams *streams, const ebb__stream *s, uint64_t ticket)
 {
-    ebb__streams_keep_error(streams, streams->accel->wait(streams->self, stream, ticket));
+    ebb__accel_stream *stream = s ? s->on_accel : NULL;
+    ebb__message before;
+    ebb__message_keep(&before);
+    ebb__streams_keep_error(streams, doing(s, streams->accel->wait(streams->self, stream, ticket)), &before);
 }
 
 /* ---- and of any ---------------------------------------------------------------------------- */
 
 uint64_t ebb__stream_record(ebb__stream *s)
 {
-    if (s->on_accel) return accel_record(s->streams, s->on_accel);
+    if (s->on_accel) return accel_record(s->streams, s);
     pthread_mutex_lock(&s->lock);
     uint64_t ticket = s->given;
     pthread_mutex_unlock(&s->lock);
@@ -308,7 +332,7 @@ bool ebb__stream_query(ebb__stream *s, uint64_t ticket)
 void ebb__stream_synchronize(ebb__stream *s, uint64_t ticket)
 {
     if (s->streams->accel) {
-        if (s->on_accel) accel_wait(s->streams, s->on_accel, ticket);
+        if (s->on_accel) accel_wait(s->streams, s, ticket);
         return;
     }
     pthread_mutex_lock(&s->lock);

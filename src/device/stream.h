@@ -10,6 +10,7 @@
 #define EBB_DEVICE_STREAM_H
 
 #include "alloc/pool.h"
+#include "core/message.h"
 #include "device/accel.h"
 
 typedef struct ebb__streams ebb__streams; /* all streams of a device */
@@ -36,13 +37,15 @@ void ebb__streams_use(ebb__streams *streams, const ebb__accel *accel, void *self
 void ebb__streams_free(ebb__streams *streams); /* waits for and ends every stream; NULL is fine */
 /* What the pool needs to know of the streams. */
 ebb__fences ebb__streams_fences(ebb__streams *streams);
-/* For errors that have no caller to tell; the first is kept.  EBB_OK is none. */
-void ebb__streams_keep_error(ebb__streams *streams, ebb_status st);
+/* For errors that have no caller to tell; the first is kept, with its message.  `before`: the message before the work,
+ * which the thread gets again.  EBB_OK is none. */
+void ebb__streams_keep_error(ebb__streams *streams, ebb_status st, const ebb__message *before);
 /* The first error of a stream that had no caller to tell; OK: there was none. */
 EBB_NODISCARD ebb_status ebb__streams_error(ebb__streams *streams);
 
-/* Starts a worker.  Owner: the streams'; ebb__stream_close() ends it earlier.  Errors: ENOMEM. */
-EBB_NODISCARD ebb_status ebb__stream_open(ebb__stream **out, ebb__streams *streams);
+/* Starts a worker.  Owner: the streams'; ebb__stream_close() ends it earlier.  `what` its work is for is said in errors
+ * of the device: a literal.  Errors: ENOMEM, EDEVICE. */
+EBB_NODISCARD ebb_status ebb__stream_open(ebb__stream **out, ebb__streams *streams, const char *what);
 void ebb__stream_close(ebb__stream *stream); /* finishes its work first */
 int ebb__stream_number(const ebb__stream *stream);
 

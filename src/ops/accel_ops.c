@@ -3,6 +3,7 @@
 #include "ops/accel_ops.h"
 
 #include <ebb/device.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,9 +65,9 @@ ebb_status ebb_device_has_op(bool *has, const char *kind, const ebb_op *op, int 
     const ebb__accel *table = NULL;
     *has = nothing || (pass == EBB_FORWARD ? op->cpu.forward : op->cpu.backward) != NULL;
     if (strcmp(kind, "cpu") == 0) return EBB_OK;
-    for (int k = 0; ebb__accel_kind_at(k) && !table; k++)
-        if (strcmp(ebb__accel_kind_at(k)->name, kind) == 0) EBB__TRY(ebb__accel_load(&table, ebb__accel_kind_at(k)));
-    if (!table) return ebb_fail(EBB_EDEVICE, "no kind of device is named \"%.60s\"", kind);
+    const ebb__accel_kind *named = ebb__accel_kind_named(kind);
+    if (!named) return ebb_fail(EBB_EDEVICE, "no kind of device is named \"%.60s\"", kind);
+    EBB__TRY(ebb__accel_load(&table, named));
     const ebb__accel_op *kernels = find_named(table, op->name);
     *has = nothing || (kernels && (pass == EBB_FORWARD ? kernels->forward : kernels->backward));
     return EBB_OK;
@@ -84,11 +85,36 @@ ebb_status ebb__accel_workspace(size_t *bytes, const ebb_call *call, int pass)
     *bytes = 0;
     EBB__TRY(find(&found, call));
     if (!found) return missing(call, pass);
-    if (call->op->cuda_workspace) *bytes = call->op->cuda_workspace(call, pass);
+    const ebb__accel_kind *kind = call->ctx->device.accel->kind;
+    if (kind->workspace) *bytes = kind->workspace(call, pass);
     return EBB_OK;
 }
 
-ebb_status ebb__accel_run(const ebb_call *call, int pass)
+static const char *pass_name(int pass, const ebb__owner *owner)
+{
+    if (pass == EBB_BACKWARD) return "backward";
+    return owner->phase == EBB__PHASE_RECOMPUTE ? "recompute" : "forward";
+}
+
+/* A kernel knows neither its node nor who called it. */
+static ebb_status failed(ebb_status st, const ebb_call *call, int pass, const ebb__owner *owner)
+{
+    char node[32] = "", line[512] = "";
+    if (owner->node) snprintf(node, sizeof node, " #%llu", (unsigned long long)owner->node);
+    if (owner->file) snprintf(line, sizeof line, " (%.400s:%d)", owner->file, owner->line);
+    return ebb_fail(st, "%s%s%s %s%s%s: %s", owner->scope ? owner->scope : "", owner->scope ? ": " : "", call->op->name,
+                    pass_name(pass, owner), node, line, ebb_message());
+}
+
+static ebb_status run_and_check(const ebb_call *call, ebb__accel_kernel *run)
+{
+    const ebb__device *device = &call->ctx->device;
+    EBB__TRY(run(device->accel->self, call));
+    /* Else an error is told later, where nobody knows whose it was. */
+    return call->ctx->checks >= 3 && !device->capturing ? ebb__device_synchronize(device) : EBB_OK;
+}
+
+ebb_status ebb__accel_run(const ebb_call *call, int pass, const ebb__owner *owner)
 {
     const ebb__accelerator *accel = call->ctx->device.accel;
     const row *found = NULL;
@@ -97,8 +123,6 @@ ebb_status ebb__accel_run(const ebb_call *call, int pass)
     const ebb__accel_op *kernels = found ? found->kernels : NULL;
     ebb__accel_kernel *run = !kernels ? NULL : pass == EBB_FORWARD ? kernels->forward : kernels->backward;
     if (!run) return missing(call, pass);
-    EBB__TRY(run(accel->self, call));
-    /* Else an error is told later, where nobody knows whose it was. */
-    bool wait = call->ctx->checks >= 3 && !call->ctx->device.capturing;
-    return wait ? ebb__device_synchronize(&call->ctx->device) : EBB_OK;
+    ebb_status st = run_and_check(call, run);
+    return st == EBB_OK ? st : failed(st, call, pass, owner);
 }

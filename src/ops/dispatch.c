@@ -193,7 +193,7 @@ ebb_status ebb__run_kernel(ebb_call *c, int pass, const ebb__owner *owner, doubl
     ebb_status st = EBB_OK;
     ebb_status (*run)(const ebb_call *) = pass == EBB_FORWARD ? kernel->forward : kernel->backward;
     double start = ctx->meter && ctx->meter->timed ? clock_ns() : 0;
-    if (ctx->device.accel) st = ebb__accel_run(c, pass);
+    if (ctx->device.accel) st = ebb__accel_run(c, pass, owner);
     else if (!ctx->device.dry && run) st = run(c);
     if (ctx->meter) st = tell_meter(ctx, c, pass, owner, &cost, start, st);
     if (block) ebb__pool_release(ctx->pool, block);
@@ -261,7 +261,7 @@ ebb_status ebb__contiguous_now(ebb_tensor **t, const ebb__owner *owner)
     ebb_status st = ebb__tensor_new(&copy, (*t)->ctx, &from, owner);
     if (st != EBB_OK) return st;
     ebb__tensor_arg(copy, &to);
-    st = ebb__arg_copy((*t)->ctx, &to, &from);
+    st = ebb__arg_copy((*t)->ctx, &to, &from, "copy that makes a gradient contiguous");
     if (st == EBB_OK) ebb_move(t, &copy);
     return st;
 }

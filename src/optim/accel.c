@@ -60,7 +60,8 @@ ebb_status ebb__optim_accel_update(const ebb_optim *o, const ebb__param *params,
         };
     }
     ebb__accel_step step = step_of(o);
-    return given ? accel->table->update(accel->self, &step, o->lists->params, given) : EBB_OK;
+    if (!given) return EBB_OK;
+    return ebb__device_doing("optimizer step", accel->table->update(accel->self, &step, o->lists->params, given));
 }
 
 /* Fills the list of gradients; each one once where they are to be scaled. */
@@ -80,14 +81,16 @@ ebb_status ebb__optim_accel_sum_squares(const ebb_optim *o, double *sum)
     const ebb__accelerator *accel = o->ctx->device.accel;
     int n = o->lists ? list_grads(o, false) : 0;
     *sum = 0;
-    return n ? accel->table->sum_squares(accel->self, o->lists->grads, n, sum) : EBB_OK;
+    if (!n) return EBB_OK;
+    return ebb__device_doing("norm of the gradients", accel->table->sum_squares(accel->self, o->lists->grads, n, sum));
 }
 
 ebb_status ebb__optim_accel_scale(const ebb_optim *o, double factor)
 {
     const ebb__accelerator *accel = o->ctx->device.accel;
     int n = o->lists ? list_grads(o, true) : 0;
-    return n ? accel->table->scale(accel->self, o->lists->grads, n, factor) : EBB_OK;
+    if (!n) return EBB_OK;
+    return ebb__device_doing("scaling the gradients", accel->table->scale(accel->self, o->lists->grads, n, factor));
 }
 
 ebb_status ebb__optim_accel_clip(const ebb_optim *o, double max_norm, double *sum)
@@ -97,7 +100,8 @@ ebb_status ebb__optim_accel_clip(const ebb_optim *o, double max_norm, double *su
     if (n == 0) return EBB_OK;
     memcpy(o->lists->all, o->lists->grads, (size_t)n * sizeof *o->lists->all);
     int n_scaled = list_grads(o, true);
-    return accel->table->clip(accel->self, o->lists->all, n, o->lists->grads, n_scaled, max_norm, sum);
+    ebb_status st = accel->table->clip(accel->self, o->lists->all, n, o->lists->grads, n_scaled, max_norm, sum);
+    return ebb__device_doing("clipping the gradients", st);
 }
 
 void ebb__optim_accel_numbers(const ebb_optim *o, ebb__accel_numbers *out)

@@ -119,8 +119,8 @@ static ebb_status choose(chosen *c, const ebb_optim *o, const ebb_named_tensor *
 static ebb_status add_states(ebb_optim *o, ebb__param *p)
 {
     for (int i = 0; i < o->n_states; i++) {
-        EBB__TRY(ebb_zeros(&p->states[i], o->ctx, ebb_tensor_dtype(p->tensor),
-                           ebb_tensor_ndim(p->tensor), ebb_tensor_dims(p->tensor)));
+        EBB__TRY(ebb__full(&p->states[i], o->ctx, ebb_tensor_dtype(p->tensor), ebb_tensor_ndim(p->tensor),
+                           ebb_tensor_dims(p->tensor), 0, "zeros of optimizer state"));
         ebb_tensor_set_category(p->states[i], EBB_CAT_OPTIMIZER);
     }
     return EBB_OK;

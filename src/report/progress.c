@@ -1,4 +1,5 @@
 #include <ebb/report.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -36,7 +37,7 @@ static void tell(parts *all, const ebb_progress *p)
     snprintf(whole, sizeof(whole), "%lld/%lld", (long long)p->step, (long long)p->steps);
     set(all, STEP, whole, whole);
     snprintf(whole, sizeof(whole), "loss %.4f", p->loss);
-    set(all, LOSS, whole, whole + 5);
+    if (!isnan(p->loss)) set(all, LOSS, whole, whole + 5);
     ebb_count_format(p->items_per_s, value, sizeof(value));
     snprintf(whole, sizeof(whole), "%s %s/s", value, p->item ? p->item : "");
     snprintf(brief, sizeof(brief), "%s/s", value);

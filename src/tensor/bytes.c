@@ -129,31 +129,38 @@ void ebb__host_arg_fill(const ebb_arg *to, double value)
 
 /* ---- wherever the bytes are --------------------------------------------------------------- */
 
-ebb_status ebb__arg_copy(const ebb_context *ctx, const ebb_arg *to, const ebb_arg *from)
+/* Errors say what it was for, and in which scope. */
+static ebb_status doing(const ebb_context *ctx, const char *what, ebb_status st)
+{
+    st = ebb__device_doing(what, st);
+    return ctx->scope ? ebb__device_doing(ctx->scope, st) : st;
+}
+
+ebb_status ebb__arg_copy(const ebb_context *ctx, const ebb_arg *to, const ebb_arg *from, const char *what)
 {
     const ebb__accelerator *accel = ctx->device.accel;
     EBB_ASSERT(to->dtype == from->dtype && to->elems == from->elems);
     if (ctx->device.dry || !to->elems) return EBB_OK;
-    if (accel) return accel->table->arg_copy(accel->self, to, from);
+    if (accel) return doing(ctx, what, accel->table->arg_copy(accel->self, to, from));
     ebb__host_arg_copy(to, from);
     return EBB_OK;
 }
 
-ebb_status ebb__arg_add(const ebb_context *ctx, const ebb_arg *to, const ebb_arg *from)
+ebb_status ebb__arg_add(const ebb_context *ctx, const ebb_arg *to, const ebb_arg *from, const char *what)
 {
     const ebb__accelerator *accel = ctx->device.accel;
     EBB_ASSERT(to->dtype == from->dtype && to->elems == from->elems);
     if (ctx->device.dry || !to->elems) return EBB_OK;
-    if (accel) return accel->table->arg_add(accel->self, to, from);
+    if (accel) return doing(ctx, what, accel->table->arg_add(accel->self, to, from));
     ebb__host_arg_add(to, from);
     return EBB_OK;
 }
 
-ebb_status ebb__arg_fill(const ebb_context *ctx, const ebb_arg *to, double value)
+ebb_status ebb__arg_fill(const ebb_context *ctx, const ebb_arg *to, double value, const char *what)
 {
     const ebb__accelerator *accel = ctx->device.accel;
     if (ctx->device.dry || !to->elems) return EBB_OK;
-    if (accel) return accel->table->fill(accel->self, to, value);
+    if (accel) return doing(ctx, what, accel->table->fill(accel->self, to, value));
     ebb__host_arg_fill(to, value);
     return EBB_OK;
 }

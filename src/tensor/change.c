@@ -33,7 +33,7 @@ ebb_status ebb_read(const ebb_tensor *t, void *data, size_t data_bytes)
     }
     /* The bytes as they are need no second place in host memory. */
     if (ebb_tensor_is_contiguous(t))
-        return ebb__device_copy(&t->ctx->device, data, ebb_tensor_data(t), data_bytes, EBB__FROM_DEVICE);
+        return ebb__device_copy(&t->ctx->device, data, ebb_tensor_data(t), data_bytes, EBB__FROM_DEVICE, "read");
     ebb_arg from, to;
     ebb__host_view view;
     EBB__TRY(ebb__host_view_strided(&view, &from, t, EBB__VIEW_READ));
@@ -105,7 +105,7 @@ ebb_status ebb_fill(ebb_tensor *t, double value)
     if (st != EBB_OK) return st;
     ebb_arg arg;
     ebb__tensor_arg(t, &arg);
-    st = ebb__arg_fill(t->ctx, &arg, value);
+    st = ebb__arg_fill(t->ctx, &arg, value, "fill");
     ebb__storage_bump(t->storage);
     return st;
 }
@@ -128,7 +128,7 @@ ebb_status ebb_copy_into(ebb_tensor *t, const ebb_tensor *from)
                         ebb_tensor_describe(t, a, sizeof a));
     if (t->storage == from->storage && t->offset != from->offset)
         return ebb_fail(EBB_EINVAL, "copy_into: the tensors are overlapping views of one storage");
-    if (t->storage != from->storage) st = ebb__arg_copy(t->ctx, &to, &source);
+    if (t->storage != from->storage) st = ebb__arg_copy(t->ctx, &to, &source, "copy_into");
     ebb__storage_bump(t->storage);
     return st;
 }
@@ -137,7 +137,7 @@ static ebb_status write_bytes(const ebb_tensor *t, const void *data, size_t byte
 {
     if (t->ctx->device.dry) return EBB_OK;
     if (ebb_tensor_is_contiguous(t))
-        return ebb__device_copy(&t->ctx->device, ebb_tensor_data(t), data, bytes, EBB__TO_DEVICE);
+        return ebb__device_copy(&t->ctx->device, ebb_tensor_data(t), data, bytes, EBB__TO_DEVICE, "write");
     ebb_arg to, from;
     ebb__host_view view;
     EBB__TRY(ebb__host_view_strided(&view, &to, t, EBB__VIEW_WRITE));

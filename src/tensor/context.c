@@ -8,6 +8,7 @@
 
 #include "core/assert.h"
 #include "core/mem.h"
+#include "core/message.h"
 #include "core/site.h"
 #include "tensor/upward.h"
 
@@ -42,7 +43,8 @@ static ebb_status lend(ebb_context *ctx)
     ebb__owner owner = { .category = EBB_CAT_WORKSPACE, .op = "device libraries" };
     if (!accel || accel->facts.lent_bytes == 0) return EBB_OK;
     EBB__TRY(ebb__pool_alloc(ctx->pool, &ctx->lent, accel->facts.lent_bytes, 0, &owner));
-    return ctx->device.dry ? EBB_OK : accel->table->lend(accel->self, ebb__block_data(ctx->lent));
+    if (ctx->device.dry) return EBB_OK;
+    return ebb__device_doing(owner.op, accel->table->lend(accel->self, ebb__block_data(ctx->lent)));
 }
 
 /* Errors of the work that is done with are nobody's any more. */
@@ -73,6 +75,7 @@ ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options
     ebb_context *ctx = ebb__calloc(1, sizeof *ctx);
     if (!ctx) return EBB_ENOMEM;
     ctx->checks = o.checks < 0 ? EBB_CHECKS : o.checks;
+    ebb__message before;
     ebb_status st = ebb__device_open(&ctx->device, o.device ? o.device : "cpu",
                                      o.threads ? o.threads : ebb__cores());
     if (st != EBB_OK) goto fail;
@@ -91,7 +94,9 @@ ebb_status ebb_context_new(ebb_context **out, const ebb_context_options *options
     *out = ctx;
     return EBB_OK;
 fail_pool:
+    ebb__message_keep(&before);
     take_back(ctx);
+    ebb__message_put_back(&before);
 fail_device:
     ebb__device_close(&ctx->device);
 fail:
@@ -102,6 +107,8 @@ fail:
 void ebb__context_release(ebb_context *ctx)
 {
     if (atomic_fetch_sub(&ctx->refs, 1) != 1) return;
+    ebb__message before; /* an error of what is closed is nobody's; one that led here is somebody's */
+    ebb__message_keep(&before);
     ebb__saver_deinit(ctx);
     take_back(ctx);
     ebb__device_close(&ctx->device);
@@ -109,6 +116,7 @@ void ebb__context_release(ebb_context *ctx)
     ebb__free(ctx->accel_ops);
     ebb__free(ctx->recompute_ops);
     ebb__free(ctx);
+    ebb__message_put_back(&before);
 }
 
 void ebb_context_drop(ebb_context **variable)

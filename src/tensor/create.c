@@ -35,16 +35,22 @@ ebb_status ebb_empty(ebb_tensor **out, ebb_context *ctx, ebb_dtype dtype, int nd
     return make(out, ctx, dtype, ndim, dims, "empty");
 }
 
-ebb_status ebb_full(ebb_tensor **out, ebb_context *ctx, ebb_dtype dtype, int ndim, const int64_t *dims, double value)
+ebb_status ebb__full(ebb_tensor **out, ebb_context *ctx, ebb_dtype dtype, int ndim, const int64_t *dims, double value,
+                     const char *what)
 {
     EBB_LOCAL(t);
     ebb_status st = make(&t, ctx, dtype, ndim, dims, "full");
     if (st != EBB_OK) return st;
     ebb_arg arg;
     ebb__tensor_arg(t, &arg);
-    EBB__TRY(ebb__arg_fill(ctx, &arg, value));
+    EBB__TRY(ebb__arg_fill(ctx, &arg, value, what));
     ebb_move(out, &t);
     return EBB_OK;
+}
+
+ebb_status ebb_full(ebb_tensor **out, ebb_context *ctx, ebb_dtype dtype, int ndim, const int64_t *dims, double value)
+{
+    return ebb__full(out, ctx, dtype, ndim, dims, value, "full");
 }
 
 ebb_status ebb_zeros(ebb_tensor **out, ebb_context *ctx, ebb_dtype dtype, int ndim, const int64_t *dims)
@@ -58,7 +64,7 @@ ebb_status ebb_from_data(ebb_tensor **out, ebb_context *ctx, ebb_dtype dtype, in
     EBB_LOCAL(t);
     ebb_status st = make(&t, ctx, dtype, ndim, dims, "from_data");
     if (st != EBB_OK) return st;
-    EBB__TRY(ebb__device_copy(&ctx->device, t->storage->data, data, t->storage->bytes, EBB__TO_DEVICE));
+    EBB__TRY(ebb__device_copy(&ctx->device, t->storage->data, data, t->storage->bytes, EBB__TO_DEVICE, "from_data"));
     ebb_move(out, &t);
     return EBB_OK;
 }

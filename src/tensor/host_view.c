@@ -17,7 +17,8 @@ ebb_status ebb__host_view_open(ebb__host_view *view, const ebb_context *ctx, voi
     void *copy = ebb__malloc(bytes);
     if (!copy) return EBB_ENOMEM;
     ebb_status st = EBB_OK;
-    if (use != EBB__VIEW_WRITE) st = ebb__device_copy(&ctx->device, copy, device, bytes, EBB__FROM_DEVICE);
+    if (use != EBB__VIEW_WRITE)
+        st = ebb__device_copy(&ctx->device, copy, device, bytes, EBB__FROM_DEVICE, "values of a tensor to the host");
     if (st == EBB_OK) view->data = copy;
     else ebb__free(copy);
     return st;
@@ -28,7 +29,8 @@ ebb_status ebb__host_view_close(ebb__host_view *view, ebb_status so_far)
     ebb_status st = so_far;
     if (!view->data || view->data == view->device) return st;
     if (st == EBB_OK && view->use != EBB__VIEW_READ)
-        st = ebb__device_copy(&view->ctx->device, view->device, view->data, view->bytes, EBB__TO_DEVICE);
+        st = ebb__device_copy(&view->ctx->device, view->device, view->data, view->bytes, EBB__TO_DEVICE,
+                              "values of a tensor from the host");
     ebb__free(view->data);
     view->data = NULL;
     return st;

@@ -46,8 +46,9 @@ ebb_status ebb__reading_add(ebb__reading *r, const ebb_tensor *t)
     }
     if (r->n == EBB__READING_CELLS) EBB__TRY(read_cells(r));
     const ebb__accelerator *accel = r->ctx->device.accel;
-    EBB__TRY(accel->table->copy(accel->self, NULL, r->cells + r->n * CELL_BYTES, ebb_tensor_data(t),
-                                ebb_dtype_bytes(t->dtype), EBB__FROM_DEVICE));
+    ebb_status st = accel->table->copy(accel->self, NULL, r->cells + r->n * CELL_BYTES, ebb_tensor_data(t),
+                                       ebb_dtype_bytes(t->dtype), EBB__FROM_DEVICE);
+    EBB__TRY(ebb__device_doing("copy of a loss", st));
     r->dtypes[r->n++] = t->dtype;
     return EBB_OK;
 }

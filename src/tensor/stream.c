@@ -14,7 +14,7 @@ ebb_status ebb_stream_new(ebb_stream **out, ebb_context *ctx)
     ebb_stream *s = ebb__malloc(sizeof *s);
     if (!s) return EBB_ENOMEM;
     s->ctx = ctx;
-    ebb_status st = ebb__stream_open(&s->stream, ctx->device.streams);
+    ebb_status st = ebb__stream_open(&s->stream, ctx->device.streams, "stream");
     if (st == EBB_OK)
         *out = s;
     else

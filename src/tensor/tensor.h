@@ -83,12 +83,15 @@ void ebb__engine_retain(ebb_tensor *t);
 void ebb__engine_drop(ebb_tensor **t);
 
 /* ---- bytes of the device (skipped on dry ones) ---- */
-/* Errors: an accelerator's. */
+/* Errors: an accelerator's, which name the scope and `what` it is for. */
 EBB_NODISCARD ebb_status ebb__arg_copy(const ebb_context *ctx, const ebb_arg *to,
-                                       const ebb_arg *from); /* same shape and dtype */
+                                       const ebb_arg *from, const char *what); /* same shape and dtype */
 EBB_NODISCARD ebb_status ebb__arg_add(const ebb_context *ctx, const ebb_arg *to,
-                                      const ebb_arg *from); /* to += from; to contiguous */
-EBB_NODISCARD ebb_status ebb__arg_fill(const ebb_context *ctx, const ebb_arg *to, double value);
+                                      const ebb_arg *from, const char *what); /* to += from; to contiguous */
+EBB_NODISCARD ebb_status ebb__arg_fill(const ebb_context *ctx, const ebb_arg *to, double value, const char *what);
+/* ebb_full() for `what`: it is named where the device fails. */
+EBB_NODISCARD ebb_status ebb__full(ebb_tensor **out, ebb_context *ctx, ebb_dtype dtype, int ndim, const int64_t *dims,
+                                   double value, const char *what);
 /* One value in host memory, as f64. */
 double ebb__value_of(ebb_dtype dtype, const void *value);
 /* The three in host memory, elems > 0 but for the copy. */

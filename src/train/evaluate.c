@@ -1,4 +1,5 @@
 /* Evaluation: means over all items of a split, whatever the batches' sizes. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -93,7 +94,7 @@ static void tell_progress(const ebb__run *run, int64_t done, const ebb__mean *lo
     ebb_progress p = { .phase = "eval",
                        .step = done,
                        .steps = ebb_loader_batches(run->eval),
-                       .loss = ebb__mean_get(loss),
+                       .loss = run->dry ? NAN : ebb__mean_get(loss),
                        .item = run->info.tokens ? "tokens" : "samples",
                        .allocated_bytes = memory.allocated_bytes,
                        .peak_allocated_bytes = memory.peak_allocated_bytes };

@@ -137,7 +137,7 @@ static double step_for(const ebb__probe *p, double x)
 /* The outputs with one element set to `value`. */
 static ebb_status values_at(double *values, ebb__probe *p, double *x, double value)
 {
-    EBB_TRY(ebb__device_copy(&p->ctx->device, x, &value, sizeof value, EBB__TO_DEVICE));
+    EBB_TRY(ebb__device_copy(&p->ctx->device, x, &value, sizeof value, EBB__TO_DEVICE, "gradcheck"));
     return ebb__probe_values(p, values);
 }
 
@@ -148,7 +148,7 @@ static ebb_status differentiate(double *out, ebb__probe *p, double *x, double at
     double h = step_for(p, at), sum = 0;
     EBB_TRY(values_at(plus, p, x, at + h));
     EBB_TRY(values_at(minus, p, x, at - h));
-    EBB_TRY(ebb__device_copy(&p->ctx->device, x, &at, sizeof at, EBB__TO_DEVICE));
+    EBB_TRY(ebb__device_copy(&p->ctx->device, x, &at, sizeof at, EBB__TO_DEVICE, "gradcheck"));
     for (int64_t k = 0; k < p->out_elems; k++) sum += plus[k] - minus[k];
     *out = sum / (2 * h);
     return EBB_OK;
@@ -160,7 +160,7 @@ static ebb_status numeric(ebb__probe *p, double *plus, double *minus)
         ebb__probe_in *in = &p->in[i];
         double *x = in->differentiable ? ebb_tensor_data(in->leaf) : NULL, at = 0;
         for (int64_t e = 0; x && e < in->elems; e++) {
-            EBB_TRY(ebb__device_copy(&p->ctx->device, &at, &x[e], sizeof at, EBB__FROM_DEVICE));
+            EBB_TRY(ebb__device_copy(&p->ctx->device, &at, &x[e], sizeof at, EBB__FROM_DEVICE, "gradcheck"));
             EBB_TRY(differentiate(&in->numeric[e], p, &x[e], at, plus, minus));
         }
     }

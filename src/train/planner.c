@@ -342,7 +342,7 @@ static ebb_status nothing_fits(const planner *p, size_t budget)
                  ebb_size_format(p->limit, limit, sizeof(limit)));
     return ebb_fail(
         EBB_EBUDGET,
-        "plan: nothing fits %s%s of %s bytes%s; the smallest plan needs %s (%zu bytes). Of its %s "
+        "plan: nothing fits %s%s of %s bytes%s; the smallest plan found needs %s (%zu bytes). Of its %s "
         "allocated at the peak, %s are %s and %s %s",
         is_limit ? "memory.limit, " : "", ebb_size_format(is_limit ? p->limit : budget, asked, sizeof(asked)),
         p->allocated ? "allocated" : "reserved", beside, ebb_size_format(peak_of(p, least), needed, sizeof(needed)),

@@ -349,6 +349,7 @@ static int by_value(const void *a, const void *b)
 /* Without the first step (it meets cold caches) where there are more than 3. */
 static double median_step_ms(const ebb__run *run)
 {
+    if (run->dry) return 0;
     int64_t n = run->n_step_ms < EBB__STEP_MS_RING ? run->n_step_ms : EBB__STEP_MS_RING;
     double *from = run->step_ms;
     if (run->n_step_ms > 3 && run->n_step_ms <= EBB__STEP_MS_RING) {

@@ -357,9 +357,9 @@ ebb_status ebb__run_state_load(ebb__run_state *out, const char *run_dir)
     ebb__run_state state = { .seed = -1 };
     EBB_TRY(ebb__run_file(path, run_dir, "state.json"));
     EBB_TRY(ebb__json_load(&object, path));
-    ebb_status st = ebb__json_read(&state, object, "state", state_fields,
-                                   sizeof(state_fields) / sizeof(state_fields[0]));
+    ebb_status st = ebb__json_read(&state, object, "", state_fields, sizeof(state_fields) / sizeof(state_fields[0]));
     cJSON_Delete(object);
+    if (st == EBB_EINVAL) st = ebb_fail(st, "%s: %s", path, ebb_message());
     if (st == EBB_OK) *out = state;
     return st;
 }

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "device/device.h"
 #include "device/plugin.h"
@@ -39,9 +40,15 @@ Test(plugin, without_a_driver_no_plugin_is_looked_for)
 {
     ebb__device device = { 0 };
     if (dlopen(ebb__accel_kind_at(0)->driver, RTLD_LAZY)) cr_skip("there is a driver");
-    setenv("EBB_PLUGIN_PATH", EBB_PLUGINS, 1);
+    temp_folder folder = temp_folder_make();
+    write_text(temp_path(&folder, "libebb_cuda.so"), "not loaded");
+    setenv("EBB_PLUGIN_PATH", folder.path, 1);
     check_fails(ebb__device_open(&device, "cuda", 1), EBB_EDEVICE);
     check_message("no NVIDIA driver (libcuda.so.1");
+    unsetenv("EBB_PLUGIN_PATH");
+    check_fails(ebb__device_open(&device, "cuda", 1), EBB_EDEVICE);
+    check_message("no NVIDIA driver (libcuda.so.1");
+    temp_folder_remove(&folder);
     check_no_live_blocks();
 }
 
@@ -51,6 +58,18 @@ Test(plugin, a_path_that_is_not_there_is_named)
     check_refused("no_such_folder", "EBB_PLUGIN_PATH: there is no \"");
     check_message("/no_such_folder\"; it names the plugin's folder or file");
     check_refused("no_such_folder/libebb_cuda.so", "/no_such_folder/libebb_cuda.so\"");
+}
+
+Test(plugin, a_folder_without_the_plugin_is_named)
+{
+    ebb__device device = { 0 };
+    temp_folder folder = temp_folder_make();
+    setenv("EBB_PLUGIN_PATH", folder.path, 1);
+    check_fails(ebb__device_open(&device, "cuda", 1), EBB_EDEVICE);
+    check_message("device cuda: EBB_PLUGIN_PATH: there is no libebb_cuda.so in \"/");
+    check_message(folder.path);
+    temp_folder_remove(&folder);
+    check_no_live_blocks();
 }
 
 Test(plugin, a_plugin_says_itself_why_it_has_no_device)
@@ -168,9 +187,31 @@ Test(profile, that_is_wrong_says_what_is)
     check_wrong(WITH("cuda", "9.0", ""), EBB_EINVAL, "p.json: processors: this key is required");
     check_wrong(WITH("cuda", "9.0", ",\"processors\":0"), EBB_EINVAL, "p.json: processors: expected");
     check_wrong(WITH("cuda", "9.0", ",\"processors\":4,\"procesors\":4"), EBB_EINVAL, "p.json: procesors: unknown key");
+    check_wrong("{\"kind\":\"cuda\",\"name\":\"x\",\"capacity_bytes\":\"64MiB\",\"lent_bytes\":0,\"page_bytes\":1,"
+                "\"compute\":\"9.0\",\"processors\":1}", EBB_EINVAL, "p.json: page_bytes: 1; expected at least 4096");
     check_wrong(WITH("npu", "9.0", ",\"processors\":4"), EBB_EINVAL, "p.json: kind: \"npu\"");
     check_wrong(WITH("cuda", "new", ",\"processors\":4"), EBB_EINVAL, "p.json: compute: \"new\"");
     check_wrong(WITH("cuda", "9.10", ",\"processors\":4"), EBB_EINVAL, "p.json: compute: \"9.10\"");
+}
+
+/* None may be left out, so none may be null. */
+Test(profile, has_no_key_that_may_be_null)
+{
+    static const char *const keys[] = { "kind", "name", "capacity_bytes", "lent_bytes", "page_bytes", "compute",
+                                        "processors" };
+    enum { N_KEYS = sizeof keys / sizeof *keys };
+    static const char *const values[N_KEYS] = { "\"cuda\"", "\"x\"", "67108864", "4096", "2097152", "\"9.0\"", "4" };
+    for (int null = 0; null < N_KEYS; null++) {
+        char text[512] = "{", why[128];
+        for (int i = 0; i < N_KEYS; i++) {
+            size_t n = strlen(text);
+            snprintf(text + n, sizeof text - n, "%s\"%s\":%s", i ? "," : "", keys[i], i == null ? "null" : values[i]);
+        }
+        strcat(text, "}");
+        snprintf(why, sizeof why, "p.json: %s: expected ", keys[null]);
+        check_wrong(text, EBB_EINVAL, why);
+        check_message(", got null");
+    }
 }
 
 /* A dry run of it would predict runs that the plugin refuses. */

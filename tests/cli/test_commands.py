@@ -162,13 +162,18 @@ class Train(unittest.TestCase):
                 self.assertTrue(any("loss" in line and "MiB" in line for line in lines), (columns, lines))
         self.assertIn("#", "".join(self.progress(100)))
 
-    def test_a_dry_run_has_no_losses(self):
-        report = ebb_json("train", MLP, "--device", "dry:cpu")
-        for key in ("loss_first", "loss_last", "eval_loss", "eval_accuracy"):
-            self.assertIsNone(report[key], key)
-        text = ebb("train", MLP, "--device", "dry:cpu").stdout
-        self.assertNotIn("loss", text)
-        self.assertIn("allocated", text)
+    def test_a_dry_run_has_no_losses_nor_times(self):
+        for device in ("dry:cpu", "dry:cuda"):
+            report = ebb_json("train", MLP, "--device", device)
+            for key in ("loss_first", "loss_last", "eval_loss", "eval_accuracy", "step_ms", "samples_per_s",
+                        "outside_bytes"):
+                self.assertIsNone(report[key], key)
+            run = ebb("train", MLP, "--device", device, env={"EBB_PROGRESS": "1"})
+            for word in ("loss", " ms", "samples/s", "outside"):
+                self.assertNotIn(word, run.stdout + run.stderr)
+            self.assertIn("allocated", run.stdout)
+            self.assertIn("/20", run.stderr)
+            self.assertRegex(ebb("compare", MLP, "--steps", "2", "--device", device).stdout, r"\nnone .* - +-\n")
 
     def test_recomputes_that_do_nothing_are_told(self):
         def told(config, ops):
@@ -493,6 +498,18 @@ class OtherCommands(unittest.TestCase):
         run = ebb("estimate", MLP, "--device", "cuda", env={"EBB_PLUGIN_PATH": "/nowhere/libebb_cuda.so"})
         self.assertEqual(run.returncode, USAGE, run.stderr)
         self.assertIn('device cuda: EBB_PLUGIN_PATH: there is no "/nowhere/libebb_cuda.so"', run.stderr)
+
+    def test_only_the_cpu_is_calibrated(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "c.json")
+            for device in ("dry:cpu", "dry:cuda", "cuda"):
+                run = ebb("info", "--calibrate", "--device", device, env={"EBB_CALIBRATION": path})
+                self.assertEqual((run.returncode, os.path.exists(path)), (USAGE, False))
+                self.assertIn("--calibrate measures the CPU", run.stderr)
+
+    def test_info_tells_profiles_by_kind(self):
+        run = ebb("info")
+        self.assertRegex(run.stdout, r"\ndevices +cpu, .*dry:cpu, dry:cuda\nprofiles +of dry:cuda: .*h100-80gb")
 
     def test_a_dry_accelerator_counts_what_its_libraries_take(self):
         one, lent = ebb_json("estimate", MLP, "--device", "dry:cuda"), 0

@@ -131,7 +131,7 @@ class Plan(unittest.TestCase):
     def test_what_nothing_fits_is_1_and_says_what_would(self):
         error = ebb_json("plan", GPT, *WIDER, "--budget", "100KiB", status=FAILED)["error"]
         self.assertEqual(error["code"], "EBUDGET")
-        self.assertRegex(error["message"], r"the smallest plan needs .* \(\d+ bytes\)")
+        self.assertRegex(error["message"], r"the smallest plan found needs .* \(\d+ bytes\)")
         self.assertIn("optimizer", error["message"])
         run = ebb("train", GPT, *WIDER, "--set", "memory.checkpoint=budget:100KiB")
         self.assertEqual(run.returncode, FAILED)

@@ -114,6 +114,27 @@ class Race(unittest.TestCase):
             self.assertTrue(any(what in command for command in found["commands"]), what)
 
 
+    def test_nothing_is_written_where_it_is_called(self):
+        with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory() as temporary:
+            done = subprocess.run([sys.executable, RACE, "--ebb", EBB, "--ops", OPS, "--tiny", "--dry"], cwd=here,
+                                  capture_output=True, text=True, env={**os.environ, "TMPDIR": temporary})
+            found = json.loads(done.stdout)
+            self.assertEqual((done.returncode, os.listdir(here)), (0, []))
+            self.assertEqual(os.path.dirname(found["folder"]), temporary)
+            self.assertEqual(os.listdir(found["folder"]), ["gpu-gpt.json"])
+
+    def test_wrong_values_are_refused_with_what_is_allowed(self):
+        for option, value, allowed in (
+                ("--dtypes", "f99", '"f99": expected some of f32, bf16'), ("--dtypes", "f32,", '"": expected some of'),
+                ("--dtypes", "f32,f32", "each dtype once"), ("--steps", "0", '"0": expected a whole number in 1..'),
+                ("--steps", "-1", "expected"), ("--steps", "2.5", "expected a whole number"),
+                ("--seconds", "soon", "of at least 0"), ("--most", "nan", "of at least 0")):
+            status, out, err = run([sys.executable, RACE, "--ebb", EBB, "--ops", OPS, "--dry", option + "=" + value])
+            self.assertEqual((status, out), (2, ""), (option, value))
+            self.assertIn(option + ": ", err)
+            self.assertIn(allowed, err)
+
+
 class Script(unittest.TestCase):
     """bench/gpu.sh with a cmake of ours; nothing is installed."""
 
@@ -133,6 +154,15 @@ class Script(unittest.TestCase):
         self.assertTrue(listed[1][4].endswith(" with spaces/build"), listed[1])
         self.assertTrue(all(" with spaces/build/bin/" in command for command in json.loads(out)["commands"]
                             if "torch" not in command))
+
+    def test_wrong_options_are_refused_before_anything_is_built(self):
+        for options, env, what in ((("--steps", "0"), {}, "--steps"), (("--dtypes", "f99"), {}, "f99"),
+                                   (("--stepz", "3"), {}, "--stepz"),
+                                   ((), {"EBB_GPU_BUILD_SECONDS": "5m"}, "EBB_GPU_BUILD_SECONDS=5m: expected a whole")):
+            status, out, err = self.script(*options, cmake="echo built >&2", **env)
+            self.assertEqual((status, out), (2, ""), options)
+            self.assertIn(what, err)
+            self.assertNotIn("built", err)
 
     def test_a_build_without_an_end_is_ended(self):
         status, out, err = self.script(cmake=NEVER_ENDS, EBB_GPU_BUILD_SECONDS="1")

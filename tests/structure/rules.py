@@ -46,9 +46,9 @@ BANNED_CALLS = [
 GPU_HEADER = re.compile(
     r"^(cuda|cublas|cudnn|curand|nvrtc|nvtx|nvml|mma\.h|crt/|cooperative_groups|driver_types|vector_types|"
     r"vector_functions|library_types|sm_\d)", re.IGNORECASE)
-GPU_FOLDERS = {"device": "cuda/", "ops": "cuda/"}  # folder: how paths in it begin that are the CUDA plugin's
-# What the plugin's files may include beside their own: it is a program of its own, and links nothing of the library.
-PLUGIN_MAY_INCLUDE = re.compile(r"^(device/accel\.h|(device|ops)/cuda/|ops/(attrs\.h|matmul_batches\.inc|ops\.def)$|core/(half|rng)\.h$)")
+PLUGIN_FOLDERS = {"device", "ops"}  # their folders are plugins', by the kind of accelerator: device/cuda/
+# What a plugin's files may include beside their own: it is a program of its own, and links nothing of the library.
+PLUGIN_MAY_INCLUDE = re.compile(r"^(device/accel\.h|ops/(attrs\.h|matmul_batches\.inc|ops\.def)|core/(half|rng)\.h)$")
 
 COMMENT_OR_STRING = re.compile(
     r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
@@ -64,8 +64,13 @@ def line_of(text, position):
     return text.count("\n", 0, position) + 1
 
 
-def is_plugin(folder, inside):
-    return folder in GPU_FOLDERS and inside.startswith(GPU_FOLDERS[folder])
+def plugin_of(folder, inside):
+    """The kind of accelerator whose plugin the file is of; None: it is the library's."""
+    return inside.split("/")[0] if folder in PLUGIN_FOLDERS and "/" in inside else None
+
+
+def plugin_may_include(kind, name):
+    return PLUGIN_MAY_INCLUDE.match(name) or name.startswith((f"device/{kind}/", f"ops/{kind}/"))
 
 
 def reaches_gpu(src, name, seen):
@@ -80,11 +85,11 @@ def reaches_gpu(src, name, seen):
 
 def check_includes(folder, inside, allowed, text, src):
     """Yields (line, what) for includes that `folder` may not make.  inside: path within the folder."""
-    plugin = is_plugin(folder, inside)
+    plugin = plugin_of(folder, inside)
     for match in INCLUDE.finditer(text):
         bracket, name = match.groups()
         line = line_of(text, match.start(2))
-        if GPU_HEADER.match(name) and not plugin:
+        if GPU_HEADER.match(name) and plugin != "cuda":
             yield line, f"{name}: CUDA headers stand only in device/cuda/ and ops/cuda/"
         elif bracket == "<":
             continue
@@ -94,8 +99,9 @@ def check_includes(folder, inside, allowed, text, src):
             continue
         elif "/" not in name:
             yield line, f'"{name}": headers are included as "folder/{name}"'
-        elif plugin and not PLUGIN_MAY_INCLUDE.match(name):
-            yield line, f'"{name}": the CUDA plugin may not include it (allowed: {PLUGIN_MAY_INCLUDE.pattern})'
+        elif plugin and not plugin_may_include(plugin, name):
+            may = PLUGIN_MAY_INCLUDE.pattern
+            yield line, f'"{name}": the {plugin} plugin may not include it (allowed: its own, {may})'
         elif not plugin and name.split("/")[0] not in [folder, *allowed]:
             may = ", ".join(allowed) if allowed else "public headers only"
             yield line, f'"{name}": {folder} may not include {name.split("/")[0]} (allowed: {may})'
@@ -106,7 +112,7 @@ def check_includes(folder, inside, allowed, text, src):
 def check_calls(folder, inside, text):
     bare = without_comments_and_strings(text)
     for pattern, exempt, instead in BANNED_CALLS:
-        if f"{folder}/{inside}" in exempt or instead == HOST_MEMORY and is_plugin(folder, inside):
+        if f"{folder}/{inside}" in exempt or instead == HOST_MEMORY and plugin_of(folder, inside):
             continue
         for match in re.finditer(pattern, bare):
             yield line_of(bare, match.start()), f"{match.group().strip(' (')}: {instead}"

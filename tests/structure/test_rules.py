@@ -80,6 +80,13 @@ class Rules(unittest.TestCase):
         self.assert_lawful("src/device/cuda/a.c", '#include "ops/ops.def"\nvoid f(void *p) { free(p); }\n')
         self.assert_lawful("src/ops/cuda/a.cu", '#include "core/rng.h"\n#include "device/cuda/cuda.h"\n')
 
+    def test_a_second_kinds_plugin_keeps_the_same_rules(self):
+        self.assert_lawful("src/device/npu/a.c", '#include "device/accel.h"\n#include "ops/npu/a.h"\n'
+                           'void f(void *p) { free(p); }\n')
+        self.assert_breach("src/device/npu/a.c", '#include "core/mem.h"\n', 1, "the npu plugin may not include it")
+        self.assert_breach("src/ops/npu/a.c", '#include "device/cuda/cuda.h"\n', 1, "the npu plugin may not include it")
+        self.assert_breach("src/device/npu/a.c", "#include <cuda.h>\n", 1, "CUDA headers stand only in")
+
     def test_kernel_files_keep_the_other_rules(self):
         self.assert_breach("src/ops/cuda/a.cu", 'void f(void) { printf("x"); }\n', 1, "printf")
         self.assert_breach("src/ops/cuda/a.cuh", "\n" * 601, 601, "601 lines")

@@ -58,6 +58,8 @@ static void run_kernel(void *arg)
 
 static ebb_status put_kernel(const ebb_call *call, int pass)
 {
+    const char *failing = pass == options.fail_pass ? options.fail_kernel : NULL;
+    if (failing && strcmp(call->op->name, failing) == 0 && options.passes_before-- == 0) return ebb_fail(EBB_EDEVICE, "stub:0: launch failed");
     kernel k = { *call, pass, stub_is_varying() };
     counts.kernels++;
     stub_put(NULL, run_kernel, copy_of(&k, sizeof k), sizeof k);
@@ -142,6 +144,7 @@ static void run_update(void *arg)
 static ebb_status update(void *self, const ebb__accel_step *s, const ebb__accel_param *params, int n)
 {
     (void)self;
+    if (options.fail_update) return ebb_fail(EBB_EDEVICE, "stub:0: launch failed");
     const ebb__optim_kind *kind = s->kind == EBB__ACCEL_SGD ? &ebb__optim_sgd : &ebb__optim_adamw;
     for (int i = 0; i < n; i++) {
         update_job job = {
@@ -291,7 +294,7 @@ static ebb_status host_call(void *self, ebb__accel_stream *stream, void (*work)(
 
 static ebb_status count(const ebb__accel_host *host, int *n)
 {
-    if (options.no_driver) return host->fail(EBB_EDEVICE, "device cuda: the stub has no driver");
+    if (options.no_driver) return host->fail(EBB_EDEVICE, "device %s: the stub has no driver", stub_kind());
     *n = 1;
     return EBB_OK;
 }
@@ -328,7 +331,7 @@ static void facts(void *self, ebb__accel_facts *out)
     (void)self;
     *out = (ebb__accel_facts){ .name = "stub", .libraries = "the cpu's kernels", .compute_major = 9, .processors = 1,
                                .capacity_bytes = options.capacity_bytes, .lent_bytes = options.lent_bytes,
-                               .page_bytes = 2 << 20 };
+                               .page_bytes = options.no_pages ? 0 : 2 << 20 };
 }
 
 /* Nobody may write to it: it comes back as it was. */
@@ -347,7 +350,9 @@ static ebb_status lend(void *self, void *memory)
 static ebb__provider provider(void *self)
 {
     (void)self;
-    return stub_device_memory();
+    ebb__provider memory = stub_device_memory();
+    if (options.no_pages) memory.reserve = NULL;
+    return memory;
 }
 
 static ebb__provider pinned(void *self)
@@ -379,6 +384,8 @@ void stub_install(stub_options o)
     if (!o.capacity_bytes) o.capacity_bytes = (size_t)256 << 20;
     if (!o.lent_bytes) o.lent_bytes = (1 << 20) + 512;
     options = o;
+    table.name = stub_kind();
+    table.capture_begin = o.no_graphs ? NULL : stub_capture_begin;
     counts = (stub_counts){ 0 };
     table.n_ops = 0;
     for (int i = 0; i < ebb_op_count(); i++) {
@@ -390,6 +397,8 @@ void stub_install(stub_options o)
     stub_memory_limit(o.capacity_bytes, o.fail_memory_at);
     ebb__accel_register(&table);
 }
+
+const char *stub_kind(void) { return options.kind ? options.kind : "cuda"; }
 
 stub_counts stub_counts_get(void)
 {

@@ -14,11 +14,17 @@ typedef struct stub_options {
     size_t lent_bytes;       /* 0: 1 MiB + 512 */
     bool no_driver;          /* count() says so */
     uint64_t fail_memory_at; /* which request for device or pinned memory fails; 0: none */
+    const char *fail_kernel; /* the op whose kernels of fail_pass fail; NULL: none */
+    int fail_pass;           /* EBB_FORWARD, EBB_BACKWARD */
+    bool fail_update;
+    int passes_before;       /* so many of them go well first */
+    const char *kind;        /* its name; NULL: "cuda" */
+    bool no_graphs, no_pages;
     const char *without;     /* an op that it has no kernels for; NULL: it has all */
     bool eager;              /* all work is done at once: for measuring */
 } stub_options;
 
-/* Makes the stub device "cuda" of this process, with one device. */
+/* Makes the stub the accelerator of its kind in this process, with one device. */
 void stub_install(stub_options options);
 
 /* What it has done and holds. */
@@ -34,7 +40,7 @@ void stub_counts_reset(void); /* those that count calls */
 
 /* with_context() on the stub: everything is given back, the device closed. */
 #define with_stub(var) \
-    for (stub_scope stub_##var = stub_begin("cuda"); stub_##var.live; stub_end(&stub_##var)) \
+    for (stub_scope stub_##var = stub_begin(stub_kind()); stub_##var.live; stub_end(&stub_##var)) \
         for (ebb_context *var = stub_##var.ctx; var != NULL; var = NULL)
 typedef struct stub_scope {
     ebb_context *ctx;
@@ -42,6 +48,7 @@ typedef struct stub_scope {
     size_t allocated_bytes; /* lent */
     bool live;
 } stub_scope;
+const char *stub_kind(void);
 stub_scope stub_begin(const char *device);
 void stub_end(stub_scope *scope);
 

@@ -89,7 +89,7 @@ static void run(const char *conf)
                        &(ebb__pool_options){
                            .checks = 2, .alloc = &alloc, .fences = ebb__streams_fences(device) }));
     need(ebb__trace_start(pool, 256));
-    for (int i = 0; i < N_STREAMS; i++) need(ebb__stream_open(&streams[i], device));
+    for (int i = 0; i < N_STREAMS; i++) need(ebb__stream_open(&streams[i], device, "test"));
     for (int i = 0; i < N_THREADS; i++)
         if (pthread_create(&threads[i], NULL, work, (void *)(uintptr_t)(i + 1))) abort();
     for (int i = 0; i < N_THREADS; i++) pthread_join(threads[i], NULL);

@@ -204,6 +204,16 @@ static ebb_status note_end(void *user, ebb_context *ctx)
     return EBB_OK;
 }
 
+/* What errors must have said that they were for, in some run of a sweep; said[i] of purposes[i]. */
+static const char *const *purposes;
+static bool said[8];
+
+static void note_purpose(void)
+{
+    for (int i = 0; purposes && purposes[i]; i++)
+        if (strncmp(ebb_message(), purposes[i], strlen(purposes[i])) == 0) said[i] = true;
+}
+
 /* The run is told of the failure; or that may be absorbed, and its results are those of `good`. */
 static void check_told(ebb_status st, const ebb_train_result *result, const ebb_train_result *good, long n,
                        const fake_counts *c)
@@ -218,6 +228,9 @@ static void check_told(ebb_status st, const ebb_train_result *result, const ebb_
     bool known = st == EBB_EDEVICE || st == EBB_ENOMEM || st == EBB_EUNSUPPORTED; /* the last: no mapped pages */
     cr_assert(known && ebb_message()[0] != '\0', "call %ld, %s: %s: %s", n, c->failed_call, ebb_status_name(st),
               ebb_message());
+    cr_assert(strncmp(ebb_message(), "cuda:0: ", 8) != 0, "call %ld, %s: what it was for is not said: %s", n,
+              c->failed_call, ebb_message());
+    note_purpose();
 }
 
 /* Runs with the n-th call failing, for every n up to the end, in steps of `step` from call 1. */
@@ -248,12 +261,21 @@ static void sweep(const char *text, const char *const sets[4], long first, long 
         check_told(st, &result, &good, n, &c);
     }
     cr_assert(n > 100, "%ld calls", n);
+    for (int i = 0; purposes && purposes[i]; i++) cr_assert(said[i], "no error began with \"%s\"", purposes[i]);
     ebb_config_free(config);
     check_nothing_left("sweep", n);
 }
 #define SWEEP(text, first, step, ...) sweep(text, (const char *const[4]){ __VA_ARGS__ }, first, step)
 
-Test(cuda_training, any_call_of_an_mlp_may_fail, .timeout = 100) { SWEEP(TINY_MLP, 1, 1, NULL); }
+Test(cuda_training, any_call_of_an_mlp_may_fail, .timeout = 100)
+{
+    static const char *const every[] = {
+        "opening device cuda:0: ", "device libraries: ", "zeros of a batch: ", "copies of batches: ",
+        "copy of a loss: ", "waiting for the device: ", NULL,
+    };
+    if (STRIDE == 1) purposes = every;
+    SWEEP(TINY_MLP, 1, 1, NULL);
+}
 Test(cuda_training, any_call_under_expandable_segments_may_fail, .timeout = 100)
 {
     SWEEP(TINY_MLP, 1, 3, "memory.allocator={\"expandable_segments\":true}");

@@ -111,6 +111,23 @@ Test(json_read, sizes_are_numbers_text_or_null)
     cr_assert_eq(o.limit, 0);
 }
 
+/* "Nothing" is a size only where the key may be left out. */
+Test(json_read, a_size_that_is_required_is_not_null)
+{
+    static const ebb__field required[] = {
+        { .key = "limit", .kind = EBB__SIZE, .offset = offsetof(options, limit), .required = true, .min = 1, .max = 9 },
+    };
+    options o = { .limit = 5 };
+    cJSON *tree = NULL;
+    check_ok(ebb__json_parse(&tree, "{\"limit\": null}", 15, NULL));
+    check_fails(ebb__json_read(&o, tree, "", required, 1), EBB_EINVAL);
+    cr_assert_str_eq(ebb_message(), "limit: expected a number of bytes in 1..9 or a size such as \"512MiB\" or "
+                     "\"1.5GiB\", got null");
+    cr_assert(o.limit == 5);
+    cJSON_Delete(tree);
+    check_no_live_blocks();
+}
+
 typedef struct wrong {
     const char *text, *message;
 } wrong;

@@ -57,8 +57,8 @@ Test(stream, an_event_of_another_stream_is_waited_for)
         int log[2], n = 0;
         note late = { log, &n, 1 };
         ebb__stream *a = NULL, *b = NULL;
-        check_ok(ebb__stream_open(&a, ctx->device.streams));
-        check_ok(ebb__stream_open(&b, ctx->device.streams));
+        check_ok(ebb__stream_open(&a, ctx->device.streams, "a"));
+        check_ok(ebb__stream_open(&b, ctx->device.streams, "b"));
         cr_assert(ebb__stream_number(a) == 1 && ebb__stream_number(b) == 2);
         check_ok(ebb__stream_enqueue(a, wait_for_gate, &gate));
         uint64_t ticket = ebb__stream_record(a);

@@ -353,6 +353,21 @@ Test(run_folder, a_generator_offset_that_is_no_number_is_refused)
     check_no_live_blocks();
 }
 
+Test(run_folder, a_state_that_is_wrong_names_file_and_key)
+{
+    temp_folder folder = temp_folder_make();
+    char run[300], said[400];
+    snprintf(run, sizeof(run), "%s/run", folder.path);
+    check_ok(train_into(SMALL_MLP, "", run, NULL, 2));
+    write_text(temp_path(&folder, "run/state.json"),
+               "{\"step\":2,\"loader_position\":null,\"items\":8,\"rng_offset\":\"1\"}");
+    check_fails(train_into(SMALL_MLP, "", NULL, run, 4), EBB_EINVAL);
+    snprintf(said, sizeof(said), "%s/state.json: loader_position: expected a whole number", run);
+    check_message(said);
+    temp_folder_remove(&folder);
+    check_no_live_blocks();
+}
+
 /* ---- stopping ------------------------------------------------------------------------------ */
 
 static bool stop_after(void *user) { return --*(int *)user < 0; }
