@@ -168,6 +168,8 @@ static ebb_status read_train(ebb_config *config)
 static ebb_status read_plan(ebb_config *config, const char *path)
 {
     char sha256[65];
+    if (path[0] == '\0')
+        return ebb_fail(EBB_EINVAL, "memory.checkpoint: \"plan:\": expected \"plan:FILE\", such as \"plan:plan.json\"");
     EBB_TRY(ebb__config_sha256(sha256, config));
     EBB_TRY(ebb__plan_load(&config->own_plan, path, config->model.blocks, sha256));
     config->plan = config->own_plan;

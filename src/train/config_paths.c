@@ -52,8 +52,9 @@ static ebb_status each_path(cJSON *root, path_fn *fn, const char *folder)
     }
     cJSON *memory = cJSON_GetObjectItemCaseSensitive(root, "memory");
     cJSON *checkpoint = cJSON_GetObjectItemCaseSensitive(memory, "checkpoint");
-    bool plan = cJSON_IsString(checkpoint) && strncmp(checkpoint->valuestring, plan_word, strlen(plan_word)) == 0;
-    return plan ? replace(checkpoint, plan_word, fn, folder) : EBB_OK;
+    size_t length = strlen(plan_word);
+    bool plan = cJSON_IsString(checkpoint) && strncmp(checkpoint->valuestring, plan_word, length) == 0;
+    return plan && checkpoint->valuestring[length] ? replace(checkpoint, plan_word, fn, folder) : EBB_OK;
 }
 
 ebb_status ebb__config_resolve_paths(cJSON *root, const char *folder) { return each_path(root, find, folder); }

@@ -180,6 +180,7 @@ class Plan(unittest.TestCase):
                                  (["max-batch", GPT], "--limit"), (["max-batch", GPT, "--limit", "x"], "--limit"),
                                  (["info", GPT], "--calibrate"),
                                  (["train", GPT, "--set", "memory.checkpoint=budget:x"], "budget:SIZE"),
+                                 (["train", GPT, "--set", "memory.checkpoint=plan:"], 'expected "plan:FILE"'),
                                  (["train", GPT, "--set", "memory.checkpoint=plan:/nonexistent"], "nonexistent")):
             done = ebb(*arguments)
             self.assertEqual(done.returncode, USAGE, arguments)
