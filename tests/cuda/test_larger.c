@@ -98,7 +98,8 @@ Test(cuda_larger, sums_are_shared_in_every_way)
                   (long long)plan.terms);
         seen[plan.rows][plan.splits == 1 ? ALONE : plan.splits <= WARP ? FEW : MANY]++;
     }
-    for (int i = 0; i < 2 * N_WAYS; i++) cr_expect(seen[i / N_WAYS][i % N_WAYS], "rows %d, way %d", i / N_WAYS, i % N_WAYS);
+    for (int rows = 0; rows < 2; rows++)
+        for (int way = 0; way < N_WAYS; way++) cr_expect(seen[rows][way], "rows %d, way %d", rows, way);
 }
 
 /* Scratch of a sum stays small whatever the shape. */

@@ -36,6 +36,7 @@ static const ebb_op_case softmax_cases[] = {
     {"a warp per row, odd", 1, {NORMAL(2, {21, 333})}, ATTRS(last), EBB_OK},
     {"a block per row, wide", 1, {NORMAL(2, {5, 2056})}, ATTRS(last), EBB_OK},
     {"a block per row, odd", 1, {NORMAL(2, {5, 3001})}, ATTRS(last), EBB_OK},
+    {"a block per row, more rows than blocks", 1, {NORMAL(2, {49, 1028})}, ATTRS(last), EBB_OK},
     {"more rows than groups", 1, {NORMAL(2, {500, 8})}, ATTRS(last), EBB_OK},
     {"columns", 1, {NORMAL(2, {50, 70})}, ATTRS(first), EBB_OK},
     {"more tiles than blocks", 1, {NORMAL(2, {9, 2000})}, ATTRS(first), EBB_OK},

@@ -45,8 +45,8 @@ fake_device fake_device_try_open(int ordinal);
 void fake_device_try_close(fake_device *device);
 
 /* Runs `script` again and again, with the n-th call that can fail failing for n = 1, 2, ... until it has run
- * through, each launch in both ways; each time it must return an error with a message (but for the calls of absorbed.h), and nothing may be
- * alive afterwards.  Returns how often that was. */
+ * through, each launch in both ways; each time it must return an error with a message (but for the calls of
+ * absorbed.h), and nothing may be alive afterwards.  Returns how many calls there are. */
 typedef ebb_status fake_script(fake_device *device, void *arg);
 long fake_sweep(fake_script *script, void *arg, fake_changes changes);
 

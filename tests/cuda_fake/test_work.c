@@ -202,7 +202,8 @@ Test(work, messages_name_the_op_that_failed_and_no_other)
         ebb_status st = failures[i].op ? find_op(d.table, failures[i].op)->forward(d.self, &call)
                                        : d.table->fill(d.self, &square, 1);
         cr_assert(st != EBB_OK);
-        cr_expect(strstr(plugin_message(), failures[i].says), "\"%s\" lacks \"%s\"", plugin_message(), failures[i].says);
+        const char *says = failures[i].says;
+        cr_expect(strstr(plugin_message(), says), "\"%s\" lacks \"%s\"", plugin_message(), says);
         fake_delete(&d, square.data, 16);
         fake_device_try_close(&d);
     }

@@ -81,8 +81,8 @@ static void run_grid(emu_grid grid)
     n_threads_run += blocks.size() * grid.block.x * grid.block.y * grid.block.z;
 }
 
-void emu_launch_from(emu_span shared, const char *kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                     emu_body body)
+void emu_launch_from(emu_span shared, const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
+                     cudaStream_t stream, emu_body body)
 {
     size_t threads = (size_t)block.x * block.y * block.z;
     bool valid = threads >= 1 && threads <= MOST_THREADS && block.z <= 64 && grid.x >= 1 && grid.y >= 1 &&

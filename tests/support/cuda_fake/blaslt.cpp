@@ -1,8 +1,8 @@
 /* blaslt.cpp: cuBLASLt over OpenBLAS.  Descriptors are NVIDIA's opaque structs with ours inside.
  *
  * The heuristic offers one algorithm, which carries what it was promised (alignments) and asks for a workspace;
- * running it checks both, and writes garbage over the workspace.  Products in TF32 round their operands, as tensor cores
- * do. */
+ * running it checks both, and writes garbage over the workspace.  Products in TF32 round their operands, as tensor
+ * cores do. */
 #include <cblas.h>
 #include <cublasLt.h>
 #include <cuda_bf16.h>
@@ -152,7 +152,8 @@ template <class T> void run_batch(const run &r, int64_t batch)
     char *pc = (char *)r.c + batch * r.lc.stride * (int64_t)element_bytes(r.lc.type);
     bool ta = r.product.trans_a == CUBLAS_OP_T, tb = r.product.trans_b == CUBLAS_OP_T;
     int m = (int)r.lc.rows, n = (int)r.lc.columns, k = (int)(ta ? r.la.rows : r.la.columns);
-    std::vector<T> a = dense<T>(pa, r.la, r.product.compute), b = dense<T>(pb, r.lb, r.product.compute), c((size_t)m * (size_t)n);
+    std::vector<T> a = dense<T>(pa, r.la, r.product.compute), b = dense<T>(pb, r.lb, r.product.compute);
+    std::vector<T> c((size_t)m * (size_t)n);
     gemm(ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n, k, a.data(), (int)r.la.rows, b.data(),
          (int)r.lb.rows, c.data());
     for (int j = 0; j < n; j++) {
@@ -385,7 +386,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     check_alignments(chosen, *inside<product_desc>(desc), operands);
     if (c != d) die("cublasLtMatmul: C and D differ");
     int device = current_device();
-    if (handle->device != device || device_of(stream) != device) die("cublasLtMatmul: of another device than %d", device);
+    if (handle->device != device || device_of(stream) != device) {
+        die("cublasLtMatmul: of another device than the thread's, %d", device);
+    }
     run r = { *inside<product_desc>(desc), *inside<layout>(la), *inside<layout>(lb), *inside<layout>(lc), 0, 0, a, b, d,
               workspace, workspace_bytes, device };
     bool wide = r.product.scale == CUDA_R_64F;

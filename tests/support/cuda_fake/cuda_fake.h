@@ -5,7 +5,7 @@
  * copy in the wrong direction or out of range, a foreign or double free, a wait that nobody ends) is printed
  * and aborts.  A use of unmapped memory, or with `protect` a host's access to device memory, is SIGSEGV.
  * Memory freed while work is queued turns into NaN at once; work that writes there, or copies from there, aborts.
- * Each thread begins on device 0; launches elsewhere than on its device are refused, and copies of others' memory abort.
+ * Each thread begins on device 0; launches elsewhere than on its device are refused, copies of others' memory abort.
  *
  * Streams run at once (eager) or deferred: work lies in queues, and which stream goes on is drawn from the
  * seed.  A missing wait is then a wrong result for some seed, where eager runs hide it.

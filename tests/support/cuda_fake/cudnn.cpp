@@ -333,7 +333,9 @@ void bind_tensors(machine *m, const descriptor *operation, const std::map<int64_
             continue;
         }
         if ((uintptr_t)it->second % 16) die("cuDNN: tensor %ld is not aligned to 16 bytes", (long)t.id);
-        if (!is_device(it->second, extent(t), current_device())) die("cuDNN: tensor %ld is not device memory", (long)t.id);
+        if (!is_device(it->second, extent(t), current_device())) {
+            die("cuDNN: tensor %ld is not device memory", (long)t.id);
+        }
         m->memory[t.id] = it->second;
     }
 }
@@ -456,7 +458,7 @@ cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnn
     for (descriptor *operation : operations) bind_tensors(m.get(), operation, given);
     if (!is_device(workspace, PLAN_BYTES, current_device())) die("cuDNN: the workspace is not device memory");
     if (handle->device != current_device() || device_of(handle->stream) != current_device()) {
-        die("cudnnBackendExecute: of another device than %d", current_device());
+        die("cudnnBackendExecute: of another device than the thread's, %d", current_device());
     }
     counts.cudnn_executions++;
     push(handle->stream, [=] {

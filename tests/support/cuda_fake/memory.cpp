@@ -255,7 +255,9 @@ static void check_side(const char *what, const void *p, size_t bytes, int device
     if (device != HOST && !is_device(p, bytes, device)) {
         die("%s [%p, +%zu) is not memory of device %d, or not all of it", what, p, bytes, device);
     }
-    if (device == HOST && touches_device(p, bytes)) die("%s [%p, +%zu) is device memory; the copy says host", what, p, bytes);
+    if (device == HOST && touches_device(p, bytes)) {
+        die("%s [%p, +%zu) is device memory; the copy says host", what, p, bytes);
+    }
 }
 
 struct copy_sides {

@@ -153,7 +153,7 @@ void push(cudaStream_t stream, std::function<void()> run)
 /* ---- kernels ---------------------------------------------------------------------------------------- */
 
 /* A launch that is to fail is refused, or does so as kernels do: nothing is said here, every later call reports it.
- * What is said of a launch on a device is the thread's last error: one that an earlier call left would be taken for it. */
+ * What is said of a launch is the thread's last error: one that an earlier call left would be taken for it. */
 static void launch(cudaStream_t stream, std::function<void()> work)
 {
     guard lock = enter();
