@@ -377,6 +377,7 @@ static bool make(checker *k, const ebb_op *op, const ebb_op_case *c, ebb_dtype d
 {
     if (case_make(&k->t, op, c, dtype, k->run->ctx) != EBB_OK) return make_wide(k, op, c, dtype);
     case_make_douts(&k->t);
+    if (k->run->first_dout != 0) case_set(&k->t.call.dout[0], 0, k->run->first_dout);
     k->cpu = &k->t;
     return true;
 }

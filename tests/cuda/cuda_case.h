@@ -17,6 +17,7 @@ typedef struct cuda_case_run {
     ebb_context *ctx; /* the CPU device's, for the reference */
     ebb__cuda *cuda;
     int seeds;        /* how many random orders of threads */
+    double first_dout; /* not 0: dout[0]'s first element is that; a NaN must spread as far as the CPU's */
     int n_passes;     /* counted */
 } cuda_case_run;
 

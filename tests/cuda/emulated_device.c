@@ -42,6 +42,8 @@ ebb_status ebb__cuda_fail(const ebb__cuda *cuda, cudaError_t error, const char *
 
 /* ---- the runtime: streams run at once ---------------------------------------------------------------- */
 
+cudaError_t cudaGetLastError(void) { return emu_take_last_error(); }
+
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
     (void)stream;

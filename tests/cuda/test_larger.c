@@ -62,12 +62,12 @@ static const ebb_op_case sum_cases[] = {
     {"a warp per sum, wide", 1, {NORMAL(2, {40, 512})}, ATTRS(last), EBB_OK},
     {"a block per sum", 1, {NORMAL(2, {3, 2003})}, ATTRS(last), EBB_OK},
     {"a block per sum, wide", 1, {NORMAL(2, {3, 2048})}, ATTRS(last), EBB_OK},
-    {"blocks share a sum", 1, {NORMAL(1, {40003})}, ATTRS(all), EBB_OK},
+    {"blocks share a sum, more than a warp has lanes", 1, {NORMAL(1, {300003})}, ATTRS(all), EBB_OK},
     {"blocks share a sum, wide", 1, {NORMAL(1, {40000})}, ATTRS(all), EBB_OK},
     {"blocks share rows", 1, {NORMAL(2, {2, 16 * 1024})}, ATTRS(last), EBB_OK},
     {"columns", 1, {NORMAL(2, {50, 67})}, ATTRS(first), EBB_OK},
     {"columns, wide", 1, {NORMAL(2, {50, 320})}, ATTRS(first), EBB_OK},
-    {"blocks share columns", 1, {NORMAL(2, {3000, 9})}, ATTRS(first), EBB_OK},
+    {"blocks share columns, more than a warp has lanes", 1, {NORMAL(2, {4200, 9})}, ATTRS(first), EBB_OK},
     {"blocks share columns, wide", 1, {NORMAL(2, {700, 64})}, ATTRS(first), EBB_OK},
     {"columns of matrices", 1, {NORMAL(3, {5, 150, 24})}, ATTRS(middle), EBB_OK},
     {"outer axes", 1, {NORMAL(3, {30, 20, 48})}, ATTRS(outer), EBB_OK},
@@ -80,7 +80,8 @@ Test(cuda_larger, mean) { check_cases("mean", sum_cases, COUNT(sum_cases)); }
 /* Every way to share a sum is met by the cases above. */
 Test(cuda_larger, sums_are_shared_in_every_way)
 {
-    int seen[2][2] = { { 0 } };
+    enum { ALONE, FEW, MANY, N_WAYS, WARP = 32 };
+    int seen[2][N_WAYS] = { { 0 } };
     for (int k = 0; k < COUNT(sum_cases); k++) {
         const ebb_op_case *c = &sum_cases[k];
         const ebb__reduce_attrs *attrs = c->attrs;
@@ -95,9 +96,10 @@ Test(cuda_larger, sums_are_shared_in_every_way)
         cr_expect(plan.share * plan.splits >= plan.terms && plan.share * (plan.splits - 1) < plan.terms,
                   "%s: %lld shares of %lld make no %lld", c->name, (long long)plan.splits, (long long)plan.share,
                   (long long)plan.terms);
-        seen[plan.rows][plan.splits > 1]++;
+        seen[plan.rows][plan.splits == 1 ? ALONE : plan.splits <= WARP ? FEW : MANY]++;
     }
-    cr_expect(seen[0][0] && seen[0][1] && seen[1][0] && seen[1][1]);
+    for (int rows = 0; rows < 2; rows++)
+        for (int way = 0; way < N_WAYS; way++) cr_expect(seen[rows][way], "rows %d, way %d", rows, way);
 }
 
 /* Scratch of a sum stays small whatever the shape. */

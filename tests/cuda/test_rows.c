@@ -5,6 +5,7 @@
 #include "support/support.h"
 
 #include <ebb/ops.h>
+#include <math.h>
 
 #define NORMAL(...) {__VA_ARGS__, EBB_CASE_NORMAL, 0, false, false}
 #define INDEX(max, ...) {__VA_ARGS__, EBB_CASE_INDEX, max, false, false}
@@ -13,19 +14,19 @@
 #define ATTRS(name) &name, sizeof name
 
 /* In two dtypes that divide the shape differently; ops' own cases go through all. */
-static void check_cases(const char *name, const ebb_op_case *cases, int n, ebb_dtype other)
+static void check_cases(const char *name, const ebb_op_case *cases, int n, ebb_dtype other, double first_dout)
 {
     const ebb_op *op = ebb_op_find(name);
     const ebb_dtype dtypes[] = { EBB_F32, other };
     with_context(ctx)
     {
-        cuda_case_run run = { .ctx = ctx, .cuda = emulated_device_new(), .seeds = 1 };
+        cuda_case_run run = { .ctx = ctx, .cuda = emulated_device_new(), .seeds = 1, .first_dout = first_dout };
         for (int k = 0; k < 2 * n; k++)
             cr_expect(cuda_case_check(&run, op, &cases[k / 2], dtypes[k % 2]), "%s refuses %s", name, cases[k / 2].name);
         emulated_device_free(run.cuda);
     }
 }
-#define CHECK(name, cases, other) check_cases(name, cases, (int)(sizeof(cases) / sizeof(cases)[0]), other)
+#define CHECK(name, cases, other) check_cases(name, cases, (int)(sizeof(cases) / sizeof(cases)[0]), other, 0)
 
 /* ---- rows -------------------------------------------------------------------------------- */
 
@@ -35,6 +36,7 @@ static const ebb_op_case softmax_cases[] = {
     {"a warp per row, odd", 1, {NORMAL(2, {21, 333})}, ATTRS(last), EBB_OK},
     {"a block per row, wide", 1, {NORMAL(2, {5, 2056})}, ATTRS(last), EBB_OK},
     {"a block per row, odd", 1, {NORMAL(2, {5, 3001})}, ATTRS(last), EBB_OK},
+    {"a block per row, more rows than blocks", 1, {NORMAL(2, {49, 1028})}, ATTRS(last), EBB_OK},
     {"more rows than groups", 1, {NORMAL(2, {500, 8})}, ATTRS(last), EBB_OK},
     {"columns", 1, {NORMAL(2, {50, 70})}, ATTRS(first), EBB_OK},
     {"more tiles than blocks", 1, {NORMAL(2, {9, 2000})}, ATTRS(first), EBB_OK},
@@ -138,6 +140,12 @@ static const ebb_op_case attention_cases[] = {
     {"mask per row over tiles", 4, {ATTENTION(18, 66, 6, 6), MASK(3, {1, 18, 66})}, ATTRS(one), EBB_OK},
 };
 Test(cuda_rows, attention_tiles) { CHECK("attention", attention_cases, EBB_F64); }
+
+/* A gradient that is NaN reaches the keys that its query sees, and no others. */
+static const ebb_op_case nan_cases[] = {
+    {"causal", 3, {ATTENTION(20, 20, 8, 8)}, ATTRS(causal), EBB_OK},
+};
+Test(cuda_rows, attention_of_a_nan_gradient) { check_cases("attention", nan_cases, 1, EBB_F64, NAN); }
 
 static const ebb_op_case wide_cases[] = {
     {"a head of two slices", 3, {ATTENTION(5, 18, 72, 72)}, ATTRS(one), EBB_OK},

@@ -25,6 +25,7 @@ static const struct { const char *call; fake_absorbed_when when; const char *why
     { "cuMemCreate", ANY_TIME, NO_PAGES },
     { "cuMemMap", ANY_TIME, NO_PAGES },
     { "cuMemSetAccess", ANY_TIME, NO_PAGES },
+    { "cuMemUnmap", ANY_TIME, "the page stays, and is taken away with its range; one that was to move tells the pool" },
     { "cudnnCreate", ANY_TIME, NO_PLAN },
     { "cudnnBackendCreateDescriptor", ANY_TIME, NO_PLAN },
     { "cudnnBackendSetAttribute", ANY_TIME, NO_PLAN },

@@ -35,14 +35,16 @@ void fake_change(fake_changes c)
     options.vmm = !c.no_vmm;
     options.seed = c.seed ? c.seed : 1;
     options.fail_nth = c.fail_nth;
+    options.refuse_launches = c.refuse_launches;
     if (c.mib) options.capacity_bytes = c.mib << 20;
     if (c.compute) options.compute = c.compute;
+    if (c.devices) options.devices = c.devices;
     fake_set_options(&options);
 }
 
-static ebb_status open_and_lend(fake_device *d)
+static ebb_status open_and_lend(fake_device *d, int ordinal)
 {
-    SCRIPT_TRY(d->table->open(&d->self, &host, 0));
+    SCRIPT_TRY(d->table->open(&d->self, &host, ordinal));
     d->table->facts(d->self, &d->facts);
     d->memory = d->table->provider(d->self);
     d->lent = d->memory.alloc(d->memory.self, d->facts.lent_bytes);
@@ -50,10 +52,10 @@ static ebb_status open_and_lend(fake_device *d)
     return d->table->lend(d->self, d->lent);
 }
 
-fake_device fake_device_try_open(void)
+fake_device fake_device_try_open(int ordinal)
 {
     fake_device d = { .table = plugin_table() };
-    d.st = open_and_lend(&d);
+    d.st = open_and_lend(&d, ordinal);
     return d;
 }
 
@@ -76,7 +78,7 @@ void fake_device_try_close(fake_device *d)
 fake_device fake_device_open(fake_changes changes)
 {
     fake_change(changes);
-    fake_device d = fake_device_try_open();
+    fake_device d = fake_device_try_open(0);
     cr_assert(d.st == EBB_OK, "open: %s", message);
     return d;
 }
@@ -87,25 +89,36 @@ void fake_device_close(fake_device *d)
     fake_device_try_close(d);
 }
 
+/* One run of a sweep; false: no call failed. */
+static bool sweep_once(fake_script *script, void *arg, fake_changes changes, fake_counts *counts)
+{
+    long n = changes.fail_nth;
+    fake_change(changes);
+    message[0] = '\0';
+    fake_device d = fake_device_try_open(0);
+    ebb_status st = d.st == EBB_OK ? script(&d, arg) : d.st;
+    if (st == EBB_OK) st = d.table->synchronize(d.self);
+    *counts = fake_get_counts();
+    fake_device_try_close(&d);
+    if (!counts->failed) {
+        cr_assert(st == EBB_OK, "without a failing call: %s", message);
+        return false;
+    }
+    bool absorbed = fake_may_be_absorbed(counts->failed_call, d.closing_from && n > d.closing_from);
+    if (st == EBB_OK) cr_assert(absorbed, "call %ld, %s: nobody was told", n, counts->failed_call);
+    else cr_assert(message[0] != '\0', "call %ld, %s: no message", n, counts->failed_call);
+    return true;
+}
+
 long fake_sweep(fake_script *script, void *arg, fake_changes changes)
 {
     enum { MOST = 100000 };
-    for (long n = 1; n < MOST; n++) {
-        changes.fail_nth = n;
-        fake_change(changes);
-        message[0] = '\0';
-        fake_device d = fake_device_try_open();
-        ebb_status st = d.st == EBB_OK ? script(&d, arg) : d.st;
-        if (st == EBB_OK) st = d.table->synchronize(d.self);
-        fake_counts counts = fake_get_counts();
-        fake_device_try_close(&d);
-        if (!counts.failed) {
-            cr_assert(st == EBB_OK, "without a failing call: %s", message);
-            return n - 1;
-        }
-        bool absorbed = fake_may_be_absorbed(counts.failed_call, d.closing_from && n > d.closing_from);
-        if (st == EBB_OK) cr_assert(absorbed, "call %ld, %s: nobody was told", n, counts.failed_call);
-        else cr_assert(message[0] != '\0', "call %ld, %s: no message", n, counts.failed_call);
+    fake_counts counts;
+    for (changes.fail_nth = 1; changes.fail_nth < MOST; changes.fail_nth++) {
+        changes.refuse_launches = false;
+        if (!sweep_once(script, arg, changes, &counts)) return changes.fail_nth - 1;
+        changes.refuse_launches = true;
+        if (strcmp(counts.failed_call, "launch") == 0) (void)sweep_once(script, arg, changes, &counts);
     }
     cr_assert_fail("a script without an end");
     return MOST;

@@ -1,4 +1,4 @@
-/* cuda_fake/fake_device.h: the plugin's device 0, opened through its table over the fake runtime. */
+/* cuda_fake/fake_device.h: the plugin's device 0 (or another), opened through its table over the fake runtime. */
 #ifndef EBB_TESTS_FAKE_DEVICE_H
 #define EBB_TESTS_FAKE_DEVICE_H
 
@@ -31,8 +31,9 @@ typedef struct fake_changes {
     bool deferred, protect, no_cudnn, no_vmm;
     unsigned seed;
     size_t mib;
-    int compute;
+    int compute, devices;
     long fail_nth;
+    bool refuse_launches;
 } fake_changes;
 
 void fake_change(fake_changes changes);
@@ -40,12 +41,12 @@ void fake_change(fake_changes changes);
 fake_device fake_device_open(fake_changes changes);
 void fake_device_close(fake_device *device);
 /* The same for sweeps, where it may fail: device->st says; try_close() checks that all is gone. */
-fake_device fake_device_try_open(void);
+fake_device fake_device_try_open(int ordinal);
 void fake_device_try_close(fake_device *device);
 
 /* Runs `script` again and again, with the n-th call that can fail failing for n = 1, 2, ... until it has run
- * through; each time it must return an error with a message (but for the calls of absorbed.h), and nothing may be
- * alive afterwards.  Returns how often that was. */
+ * through, each launch in both ways; each time it must return an error with a message (but for the calls of
+ * absorbed.h), and nothing may be alive afterwards.  Returns how many calls there are. */
 typedef ebb_status fake_script(fake_device *device, void *arg);
 long fake_sweep(fake_script *script, void *arg, fake_changes changes);
 

@@ -181,6 +181,39 @@ Test(gemm, takes_a_bias_of_any_address)
     }
 }
 
+/* A product [1, K] by [K, 1] of numbers with more bits of mantissa than TF32 has. */
+static double fine_product(fake_device *d, ebb_dtype dtype, double x)
+{
+    enum { K = 4 };
+    size_t bytes = fake_dtype_bytes(dtype);
+    char values[3 * K * sizeof(double)], got[sizeof(double)];
+    for (int i = 0; i < K; i++) fake_store(values, i, dtype, x), fake_store(values, K + i, dtype, 1);
+    char *p = fake_new_from(d, values, sizeof values);
+    ebb__cuda_gemm g = { .m = 1, .n = 1, .k = K, .batch = 1, .alpha = 1, .a = p, .b = p + K * bytes,
+                         .c = p + 2 * K * bytes, .lda = K, .ldb = 1, .ldc = 1, .dtype = dtype };
+    plugin_ok(ebb__cuda_gemm_run(d->self, &g));
+    fake_get(d, got, g.c, bytes);
+    fake_delete(d, p, sizeof values);
+    return fake_load(got, 0, dtype) / K;
+}
+
+/* 13 bits of 24 go in f32, and only where EBB_CUDA_TF32 is 1. */
+Test(gemm, tf32_is_for_f32_where_it_is_asked_for)
+{
+    const double fine = 1 + 0x1p-12;
+    static const char *const settings[] = { NULL, "0", "", "1" };
+    for (int i = 0; i < 4; i++) {
+        if (settings[i]) setenv("EBB_CUDA_TF32", settings[i], 1);
+        with_fake(d) {
+            double f32 = fine_product(&d, EBB_F32, fine);
+            cr_expect(f32 == (i == 3 ? 1 : fine), "EBB_CUDA_TF32=%s: %.9g", settings[i] ? settings[i] : "(unset)", f32);
+            cr_expect(fine_product(&d, EBB_F64, fine) == fine);
+            cr_expect(fine_product(&d, EBB_F16, 1 + 0x1p-10) == 1 + 0x1p-10);
+            cr_expect(fine_product(&d, EBB_BF16, 1 + 0x1p-7) == 1 + 0x1p-7);
+        }
+    }
+}
+
 static ebb_status two_products(fake_device *d, void *arg)
 {
     (void)arg;

@@ -1,6 +1,8 @@
 /* Captured runs of the compute stream. */
 #include "fake_device.h"
 
+#include <pthread.h>
+
 enum { N = 64 };
 
 /* p[N, 2N) += 2 * p[0, N), by kernels, a product and a copy. */
@@ -67,6 +69,83 @@ Test(graph, waiting_in_a_capture_ends_it_with_an_error)
         cr_assert(graph == NULL);
         plugin_ok(work(&d, p));
         fake_delete(&d, p, 3 * N * sizeof(float));
+    }
+}
+
+/* What the pool and other threads do meanwhile, all but freeing: that waits for the device. */
+typedef struct meanwhile {
+    fake_device *d;
+    char *memory, *pinned;
+    ebb_status st;
+} meanwhile;
+
+static ebb_status use(meanwhile *m)
+{
+    const ebb__accel *t = m->d->table;
+    void *self = m->d->self;
+    ebb__provider pinned = t->pinned(self);
+    ebb__accel_stream *side;
+    uint64_t ticket;
+    m->memory = m->d->memory.alloc(m->d->memory.self, N);
+    m->pinned = pinned.alloc(pinned.self, N);
+    if (!m->memory || !m->pinned) return plugin_host()->fail(EBB_ENOMEM, "no memory while a stream is captured");
+    SCRIPT_TRY(t->stream_open(&side, self));
+    SCRIPT_TRY(t->copy(self, side, m->memory, m->pinned, N, EBB__TO_DEVICE));
+    SCRIPT_TRY(t->record(self, side, &ticket));
+    if (!t->is_done(self, side, ticket)) return plugin_host()->fail(EBB_ESTATE, "an eager copy is not done");
+    SCRIPT_TRY(t->record(self, side, &ticket));
+    SCRIPT_TRY(t->wait(self, side, ticket));
+    t->stream_close(self, side);
+    return EBB_OK;
+}
+
+static void *use_on_a_thread(void *arg)
+{
+    meanwhile *m = arg;
+    m->st = use(m);
+    return NULL;
+}
+
+Test(graph, a_capture_forbids_no_one_to_allocate_and_to_wait)
+{
+    with_fake(d) {
+        const ebb__accel *t = d.table;
+        ebb__provider pinned = t->pinned(d.self);
+        meanwhile mine = { .d = &d }, others = { .d = &d };
+        float *p = fake_new(&d, 3 * N * sizeof(float));
+        ebb__accel_graph *graph;
+        pthread_t thread;
+        plugin_ok(t->capture_begin(d.self, false));
+        plugin_ok(use(&mine));
+        cr_assert(pthread_create(&thread, NULL, use_on_a_thread, &others) == 0);
+        pthread_join(thread, NULL);
+        cr_assert(others.st == EBB_OK, "another thread's: %d", (int)others.st);
+        plugin_ok(work(&d, p));
+        plugin_ok(t->capture_end(d.self, &graph));
+        t->graph_free(d.self, graph);
+        fake_delete(&d, mine.memory, N);
+        fake_delete(&d, others.memory, N);
+        pinned.free(pinned.self, mine.pinned, N);
+        pinned.free(pinned.self, others.pinned, N);
+        fake_delete(&d, p, 3 * N * sizeof(float));
+    }
+}
+
+/* What the fake is for: CUDA's other modes. */
+Test(graph, a_stricter_capture_is_broken_by_that)
+{
+    const enum cudaStreamCaptureMode modes[] = { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal };
+    for (int i = 0; i < 2; i++) {
+        with_fake(d) {
+            cudaStream_t stream;
+            cudaGraph_t graph;
+            cr_assert(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+            cr_assert(cudaStreamBeginCapture(stream, modes[i]) == cudaSuccess);
+            cr_assert(d.memory.alloc(d.memory.self, N) == NULL);
+            cr_assert(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated);
+            (void)cudaGetLastError();
+            cr_assert(cudaStreamDestroy(stream) == cudaSuccess);
+        }
     }
 }
 

@@ -221,6 +221,13 @@ static ebb_status grow_and_move(fake_device *d, void *arg)
         if (counts.failed) m->decommit(m->self, range, 3 * PAGE);
         cr_assert(fake_get_counts().pages == 0);
     }
+    if (st == EBB_OK) { /* also where the page that goes would not go */
+        m->decommit(m->self, range + 4 * PAGE, PAGE);
+        bool all = m->commit(m->self, range + 4 * PAGE, PAGE);
+        fake_counts counts = fake_get_counts();
+        cr_assert(counts.pages == (all ? 3 : 2), "%ld pages", counts.pages);
+        if (!all) st = plugin_host()->fail(EBB_ENOMEM, "no page");
+    }
     m->unreserve(m->self, range, 8 * PAGE);
     return st;
 }

@@ -2,6 +2,9 @@
 #include "fake_device.h"
 
 #include <string.h>
+#include <ebb/ebb.h>
+#include "device/plugin.h"
+#include "device/profile.h"
 
 static void refused(ebb_status expected, const char *text)
 {
@@ -23,6 +26,25 @@ Test(open, tells_what_the_device_is)
         cr_assert(d.facts.capacity_bytes == 1024u << 20);
         cr_assert(d.facts.page_bytes == 2u << 20);
         cr_assert(d.facts.lent_bytes > 4u << 20);
+    }
+}
+
+/* Else a dry run's pool would not be the device's. */
+Test(open, wants_as_much_of_the_pool_as_profiles_say)
+{
+    const ebb__accel_kind *cuda = ebb__accel_kind_at(0);
+    cr_assert_str_eq(cuda->name, "cuda");
+    cr_assert(ebb__n_profile_texts > 0);
+    for (int i = 0; i < ebb__n_profile_texts; i++) {
+        const char *name = ebb__profile_name(i);
+        ebb__accel_facts said;
+        cr_assert(ebb__profile_find(&said, cuda, name) == EBB_OK, "%s", ebb_message());
+        with_fake(d, .compute = 10 * said.compute_major + said.compute_minor)
+        {
+            cr_expect(d.facts.lent_bytes == said.lent_bytes, "%s: %zu bytes, not %zu", name, d.facts.lent_bytes,
+                      said.lent_bytes);
+            cr_expect(d.facts.page_bytes == said.page_bytes, "%s: pages", name);
+        }
     }
 }
 

@@ -161,7 +161,7 @@ Test(work, a_crash_is_told_by_what_comes_next)
     fake_device_try_close(&d);
     /* The same again, with that launch failing. */
     fake_change((fake_changes){ .fail_nth = before.calls + 1 });
-    d = fake_device_try_open();
+    d = fake_device_try_open(0);
     p = fake_new(&d, 64);
     arg.data = p;
     cr_assert(d.table->synchronize(d.self) == EBB_OK);
@@ -170,6 +170,43 @@ Test(work, a_crash_is_told_by_what_comes_next)
     cr_assert(strstr(plugin_message(), "launch failure"), "%s", plugin_message());
     fake_delete(&d, p, 64);
     fake_device_try_close(&d);
+}
+
+/* ---- messages say where ---------------------------------------------------------------------------------- */
+
+/* Opens a device whose n-th call from now on fails. */
+static fake_device open_to_fail(long n, bool refuse_launches)
+{
+    fake_device d = fake_device_open((fake_changes){ 0 });
+    long calls = fake_get_counts().calls;
+    fake_device_close(&d);
+    fake_change((fake_changes){ .fail_nth = calls + n, .refuse_launches = refuse_launches });
+    return fake_device_try_open(0);
+}
+
+/* Memory is the first call, exp's launch the second; the next is of `op`, or a fill. */
+static const struct { const char *op; long nth; bool refuse; const char *says; } failures[] = {
+    { "silu", 3, true, "cuda:0: a launch failed in op silu: too many resources requested for launch" },
+    { "silu", 2, false, "cuda:0: a launch failed in op silu: unspecified launch failure" }, /* exp's kernel crashed */
+    { "matmul", 3, false, "cuda:0: cublasLtMatmulDescCreate failed in op matmul: the resource allocation failed" },
+    { NULL, 3, true, "cuda:0: a launch failed: too many resources requested for launch" },
+};
+
+Test(work, messages_name_the_op_that_failed_and_no_other)
+{
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        fake_device d = open_to_fail(failures[i].nth, failures[i].refuse);
+        ebb_arg square = fake_arg(fake_new(&d, 16), EBB_F32, 2, 2, 0);
+        ebb_call call = { .n_in = 2, .n_out = 1, .in = { square, square }, .out = { square } };
+        plugin_ok(find_op(d.table, "exp")->forward(d.self, &call));
+        ebb_status st = failures[i].op ? find_op(d.table, failures[i].op)->forward(d.self, &call)
+                                       : d.table->fill(d.self, &square, 1);
+        cr_assert(st != EBB_OK);
+        const char *says = failures[i].says;
+        cr_expect(strstr(plugin_message(), says), "\"%s\" lacks \"%s\"", plugin_message(), says);
+        fake_delete(&d, square.data, 16);
+        fake_device_try_close(&d);
+    }
 }
 
 static ebb_status all_work(fake_device *d, void *arg)

@@ -48,7 +48,11 @@ ebb_status ebb__cuda_fail(const ebb__cuda *cuda, cudaError_t error, const char *
         if (cuda_error_ != cudaSuccess) return ebb__cuda_fail((cuda), cuda_error_, #call); \
     } while (0)
 /* After each launch. */
-#define EBB__CUDA_LAUNCHED(cuda) EBB__CUDA_TRY(cuda, cudaGetLastError())
+#define EBB__CUDA_LAUNCHED(cuda)                                                                   \
+    do {                                                                                           \
+        cudaError_t cuda_error_ = cudaGetLastError();                                              \
+        if (cuda_error_ != cudaSuccess) return ebb__cuda_fail((cuda), cuda_error_, "a launch");    \
+    } while (0)
 
 /* ---- products: cuBLASLt, one algorithm per (shape, dtype, epilogue) ---- */
 

@@ -81,11 +81,11 @@ static CUmemGenericAllocationHandle *handle_of(const ebb__cuda_device *device, e
     return &r->handles[(size_t)((char *)p - r->base) / device->page_bytes];
 }
 
+/* A page that cannot be unmapped stays where it is: give_page() finds it, drop() tries again. */
 static void unmap_page(const ebb__cuda_device *device, ebb__cuda_reservation *r, char *p)
 {
     CUmemGenericAllocationHandle *handle = handle_of(device, r, p);
-    if (!*handle) return;
-    (void)device->driver->unmap((CUdeviceptr)p, device->page_bytes);
+    if (!*handle || device->driver->unmap((CUdeviceptr)p, device->page_bytes) != CUDA_SUCCESS) return;
     (void)device->driver->release(*handle);
     *handle = 0;
 }
@@ -102,6 +102,7 @@ static bool give_page(const ebb__cuda_device *device, ebb__cuda_reservation *r, 
 {
     CUmemAllocationProp prop = page_prop(device);
     CUmemGenericAllocationHandle handle = 0;
+    if (*handle_of(device, r, p)) return true;
     if (device->driver->create(&handle, device->page_bytes, &prop, 0) != CUDA_SUCCESS) return false;
     if (map_page(device, r, p, handle)) return true;
     (void)device->driver->release(handle);
@@ -144,7 +145,7 @@ static void *reserve(void *self, size_t bytes)
 
 static void drop(ebb__cuda_device *device, ebb__cuda_reservation *r)
 {
-    take_pages(device, r, r->base, r->bytes);
+    for (int tries = 0; tries < 2; tries++) take_pages(device, r, r->base, r->bytes);
     (void)device->driver->address_free((CUdeviceptr)r->base, r->bytes);
     free(r);
 }

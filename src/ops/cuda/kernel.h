@@ -65,8 +65,9 @@ enum {
     do {                                                                                                     \
         const dim3 grid_ = dim3(grid);                                                                       \
         if (!grid_.x || !grid_.y || !grid_.z) break;                                                         \
-        EBB__CUDA_TRY(cuda, emu_launch(#kernel, grid_, dim3(block), (shared_bytes), (cuda)->stream,          \
-                                       [=]() { kernel(__VA_ARGS__); }));                                     \
+        emu_launch(#kernel, grid_, dim3(block), (shared_bytes), (cuda)->stream,                              \
+                   [=]() { kernel(__VA_ARGS__); });                                                          \
+        EBB__CUDA_LAUNCHED(cuda);                                                                            \
     } while (0)
 #define EBB_DYNAMIC_SHARED(T, name) T *name = static_cast<T *>(emu_dynamic_shared())
 #endif

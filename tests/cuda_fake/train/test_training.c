@@ -165,6 +165,16 @@ Test(cuda_training, captured_steps)
     CHECK_CAPTURED(GPT, "train.steps=6", "train.schedule={\"type\":\"cosine\",\"warmup\":2}", "model.dropout=0.1");
     CHECK_CAPTURED(GPT, "train.steps=5", "train.accumulate=2", "memory.checkpoint=every:1");
     CHECK_CAPTURED(GPT, "train.precision=f64", "train.clip_norm=null", "train.fuse_optimizer=true");
+    CHECK_CAPTURED(MLP, "train.steps=5", "train.precision=f64",
+                   "train.optimizer={\"type\":\"adamw\",\"lr\":0.01,\"weight_decay\":2}");
+}
+
+/* The clip factor is the device's: of norms above the limit, and of norms below, which leave gradients alone.  By sgd,
+ * which does not forgive a factor as Adam does. */
+Test(cuda_training, captured_steps_clip)
+{
+    CHECK_CAPTURED(MLP, "train.steps=4", "train.clip_norm=0.1");
+    CHECK_CAPTURED(MLP, "train.steps=4", "train.clip_norm=1000");
 }
 
 /* ---- limits ------------------------------------------------------------------------------------------- */
@@ -250,6 +260,7 @@ static void sweep(const char *text, const char *const sets[4], long first, long 
         install(n % 2 == 0, (unsigned)n, 0);
         fake_options options = fake_get_options();
         options.fail_nth = n;
+        options.refuse_launches = (n - first) / (step * STRIDE) % 2 == 0;
         fake_set_options(&options);
         ebb_status st = ebb_train(&result, config, &o);
         fake_counts c = fake_get_counts();

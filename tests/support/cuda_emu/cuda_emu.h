@@ -82,8 +82,8 @@ struct emu_body {
     const void *arguments;
     size_t bytes;
 };
-/* Runs the kernel, or hands it to emu_queue where that is set. */
-cudaError_t emu_launch_from(emu_span shared, const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
+/* Runs the kernel, or hands it to emu_queue where that is set.  cudaGetLastError() says whether it could. */
+void emu_launch_from(emu_span shared, const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
                             cudaStream_t stream, emu_body body);
 
 #ifdef EMU_FILE /* the file's name: ebb_emulate() gives it, and has the linker lay these variables side by side */
@@ -98,12 +98,12 @@ static const emu_span emu_shared_of_file = { EMU_NAME(emu_shared_begin_, EMU_FIL
 
 /* body: a lambda that holds the arguments, as launches take them: bit by bit. */
 template <class Body>
-static inline cudaError_t emu_launch(const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
-                                     cudaStream_t stream, const Body &body)
+static inline void emu_launch(const char *kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                              const Body &body)
 {
     static_assert(std::is_trivially_copyable<Body>::value, "a kernel's arguments are copied to the device");
     auto call = [](const void *arguments) { (*static_cast<const Body *>(arguments))(); };
-    return emu_launch_from(emu_shared_of_file, kernel, grid, block, shared_bytes, stream, { call, &body, sizeof body });
+    emu_launch_from(emu_shared_of_file, kernel, grid, block, shared_bytes, stream, { call, &body, sizeof body });
 }
 #endif
 

@@ -2,6 +2,8 @@
 #ifndef EBB_TESTS_EMU_CONTROL_H
 #define EBB_TESTS_EMU_CONTROL_H
 
+#include <cuda_runtime_api.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -16,16 +18,19 @@ const char *emu_order_name(emu_order order);
  * blocks of different workers. */
 void emu_set_workers(int workers);
 
+/* What cudaGetLastError() gives: a launch that is refused leaves an error, and returns nothing. */
+cudaError_t emu_take_last_error(void);
+
 /* Emulated threads so far. */
 unsigned long emu_threads_run(void);
 
 #ifdef __cplusplus
 }
 
-#include <cuda_runtime_api.h>
 #include <functional>
 /* Where set, it gets each launch and runs it when the stream gets there (the fake runtime does); else a launch
  * runs at once. */
 extern void (*emu_queue)(cudaStream_t stream, std::function<void()> work);
+extern thread_local cudaError_t emu_last_error; /* of this thread of the host */
 #endif
 #endif

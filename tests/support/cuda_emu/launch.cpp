@@ -11,6 +11,7 @@
 enum { MOST_THREADS = 1024, MOST_BLOCKS_YZ = 65535, MOST_SHARED_BYTES = 99 * 1024 };
 
 void (*emu_queue)(cudaStream_t stream, std::function<void()> work);
+thread_local cudaError_t emu_last_error = cudaSuccess;
 static emu_order thread_order = EMU_IDENTITY;
 static unsigned order_seed = 1;
 static int n_workers = 1;
@@ -35,6 +36,13 @@ void emu_set_workers(int workers)
 #else
     if (workers > 1) fputs("EMU: more than one worker needs ThreadSanitizer\n", stderr), abort();
 #endif
+}
+
+cudaError_t emu_take_last_error(void)
+{
+    cudaError_t error = emu_last_error;
+    emu_last_error = cudaSuccess;
+    return error;
 }
 
 unsigned long emu_threads_run(void) { return n_threads_run; }
@@ -73,14 +81,17 @@ static void run_grid(emu_grid grid)
     n_threads_run += blocks.size() * grid.block.x * grid.block.y * grid.block.z;
 }
 
-cudaError_t emu_launch_from(emu_span shared, const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
-                            cudaStream_t stream, emu_body body)
+void emu_launch_from(emu_span shared, const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
+                     cudaStream_t stream, emu_body body)
 {
     size_t threads = (size_t)block.x * block.y * block.z;
     bool valid = threads >= 1 && threads <= MOST_THREADS && block.z <= 64 && grid.x >= 1 && grid.y >= 1 &&
                  grid.z >= 1 && grid.x <= INT32_MAX && grid.y <= MOST_BLOCKS_YZ && grid.z <= MOST_BLOCKS_YZ &&
                  shared_bytes <= MOST_SHARED_BYTES;
-    if (!valid) return cudaErrorInvalidConfiguration;
+    if (!valid) {
+        emu_last_error = cudaErrorInvalidConfiguration;
+        return;
+    }
     emu_order order = thread_order;
     unsigned seed = order_seed;
     const char *first = static_cast<const char *>(body.arguments);
@@ -90,5 +101,4 @@ cudaError_t emu_launch_from(emu_span shared, const char *kernel, dim3 grid, dim3
     };
     if (emu_queue) emu_queue(stream, work);
     else work();
-    return cudaSuccess;
 }

@@ -1,7 +1,8 @@
 /* blaslt.cpp: cuBLASLt over OpenBLAS.  Descriptors are NVIDIA's opaque structs with ours inside.
  *
  * The heuristic offers one algorithm, which carries what it was promised (alignments) and asks for a workspace;
- * running it checks both, and writes garbage over the workspace. */
+ * running it checks both, and writes garbage over the workspace.  Products in TF32 round their operands, as tensor
+ * cores do. */
 #include <cblas.h>
 #include <cublasLt.h>
 #include <cuda_bf16.h>
@@ -99,12 +100,24 @@ void store(void *p, int64_t i, cudaDataType_t type, double value)
     }
 }
 
+/* To 10 bits of mantissa, the nearest; a tie away from 0. */
+float to_tf32(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x1000) & ~0x1fffu;
+    if (x - x == 0) memcpy(&x, &bits, sizeof x); /* else it is infinite or NaN */
+    return x;
+}
+
 /* One matrix as dense columns of T. */
-template <class T> std::vector<T> dense(const void *p, const layout &l)
+template <class T> std::vector<T> dense(const void *p, const layout &l, cublasComputeType_t compute)
 {
     std::vector<T> out(l.rows * l.columns);
     for (uint64_t c = 0; c < l.columns; c++)
         for (uint64_t r = 0; r < l.rows; r++) out[c * l.rows + r] = (T)load(p, (int64_t)c * l.ld + (int64_t)r, l.type);
+    if (compute == CUBLAS_COMPUTE_32F_FAST_TF32)
+        for (T &x : out) x = to_tf32((float)x);
     return out;
 }
 
@@ -128,6 +141,7 @@ struct run {
     void *c;
     void *workspace;
     size_t workspace_bytes;
+    int device;
 };
 
 /* Sums in T, rounded once to the type of C. */
@@ -138,7 +152,8 @@ template <class T> void run_batch(const run &r, int64_t batch)
     char *pc = (char *)r.c + batch * r.lc.stride * (int64_t)element_bytes(r.lc.type);
     bool ta = r.product.trans_a == CUBLAS_OP_T, tb = r.product.trans_b == CUBLAS_OP_T;
     int m = (int)r.lc.rows, n = (int)r.lc.columns, k = (int)(ta ? r.la.rows : r.la.columns);
-    std::vector<T> a = dense<T>(pa, r.la), b = dense<T>(pb, r.lb), c((size_t)m * (size_t)n);
+    std::vector<T> a = dense<T>(pa, r.la, r.product.compute), b = dense<T>(pb, r.lb, r.product.compute);
+    std::vector<T> c((size_t)m * (size_t)n);
     gemm(ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n, k, a.data(), (int)r.la.rows, b.data(),
          (int)r.lb.rows, c.data());
     for (int j = 0; j < n; j++) {
@@ -161,12 +176,12 @@ size_t extent(const layout &l)
 
 void check_operands(const run &r)
 {
-    if (!is_device(r.a, extent(r.la))) die("cublasLtMatmul: A is not device memory, or not all of it");
-    if (!is_device(r.b, extent(r.lb))) die("cublasLtMatmul: B is not device memory, or not all of it");
-    if (!is_device(r.c, extent(r.lc))) die("cublasLtMatmul: C is not device memory, or not all of it");
-    if (r.workspace_bytes && !is_device(r.workspace, r.workspace_bytes)) die("cublasLtMatmul: bad workspace");
+    if (!is_device(r.a, extent(r.la), r.device)) die("cublasLtMatmul: A is not device memory, or not all of it");
+    if (!is_device(r.b, extent(r.lb), r.device)) die("cublasLtMatmul: B is not device memory, or not all of it");
+    if (!is_device(r.c, extent(r.lc), r.device)) die("cublasLtMatmul: C is not device memory, or not all of it");
+    if (r.workspace_bytes && !is_device(r.workspace, r.workspace_bytes, r.device)) die("cublasLtMatmul: bad workspace");
     if (r.product.epilogue == CUBLASLT_EPILOGUE_BIAS &&
-        !is_device(r.product.bias, r.lc.rows * element_bytes(r.lc.type))) {
+        !is_device(r.product.bias, r.lc.rows * element_bytes(r.lc.type), r.device)) {
         die("cublasLtMatmul: the bias is not device memory, or not all of it");
     }
 }
@@ -194,8 +209,9 @@ bool shapes_agree(const product_desc &p, const layout &a, const layout &b, const
 
 bool types_agree(const product_desc &p, const layout &a, const layout &b, const layout &c)
 {
-    bool wide = c.type == CUDA_R_64F;
-    return a.type == c.type && b.type == c.type && wide == (p.compute == CUBLAS_COMPUTE_64F) &&
+    bool wide = c.type == CUDA_R_64F, tf32 = p.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && c.type == CUDA_R_32F;
+    cublasComputeType_t plain = wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+    return a.type == c.type && b.type == c.type && (p.compute == plain || tf32) &&
            p.scale == (wide ? CUDA_R_64F : CUDA_R_32F);
 }
 
@@ -221,7 +237,9 @@ void check_alignments(const algorithm &chosen, const product_desc &product, cons
 
 /* ---- descriptors ------------------------------------------------------------------------------------ */
 
-struct cublasLtContext {};
+struct cublasLtContext {
+    int device = current_device();
+};
 
 #define FAKE_BLAS_CALL(error)                                                   \
     guard lock = enter();                                                       \
@@ -353,7 +371,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
                               cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb, const void *beta,
                               const void *c, cublasLtMatrixLayout_t lc, void *d, cublasLtMatrixLayout_t,
                               const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
@@ -367,8 +385,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     const void *const operands[4] = { a, b, c, d };
     check_alignments(chosen, *inside<product_desc>(desc), operands);
     if (c != d) die("cublasLtMatmul: C and D differ");
+    int device = current_device();
+    if (handle->device != device || device_of(stream) != device) {
+        die("cublasLtMatmul: of another device than the thread's, %d", device);
+    }
     run r = { *inside<product_desc>(desc), *inside<layout>(la), *inside<layout>(lb), *inside<layout>(lc), 0, 0, a, b, d,
-              workspace, workspace_bytes };
+              workspace, workspace_bytes, device };
     bool wide = r.product.scale == CUDA_R_64F;
     r.alpha = wide ? *(const double *)alpha : *(const float *)alpha;
     r.beta = wide ? *(const double *)beta : *(const float *)beta;

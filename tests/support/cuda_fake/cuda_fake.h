@@ -5,6 +5,7 @@
  * copy in the wrong direction or out of range, a foreign or double free, a wait that nobody ends) is printed
  * and aborts.  A use of unmapped memory, or with `protect` a host's access to device memory, is SIGSEGV.
  * Memory freed while work is queued turns into NaN at once; work that writes there, or copies from there, aborts.
+ * Each thread begins on device 0; launches elsewhere than on its device are refused, copies of others' memory abort.
  *
  * Streams run at once (eager) or deferred: work lies in queues, and which stream goes on is drawn from the
  * seed.  A missing wait is then a wrong result for some seed, where eager runs hide it.
@@ -15,7 +16,7 @@
  *   FAKE_CUDA_FAIL_NTH    the n-th call that can fail does, once
  *   FAKE_CUDA_FAIL_RATE   each such call fails with this probability
  *   FAKE_CUDA_PROTECT=1   device memory cannot be touched by the host
- *   FAKE_CUDA_DEVICES     default 1; FAKE_CUDA_COMPUTE default 80
+ *   FAKE_CUDA_DEVICES     default 1, at most 4; FAKE_CUDA_COMPUTE default 80
  *   FAKE_CUDA_DRIVER      version of the driver, default that of the headers; 0: there is none
  *   FAKE_CUDA_CUDNN=0     there is no cuDNN; FAKE_CUDA_VMM=0: no expandable segments
  *   FAKE_CUDA_REPORT=FILE counts, as one JSON object, written whenever something was freed or closed */
@@ -34,6 +35,7 @@ typedef struct fake_options {
     bool deferred, protect, cudnn, vmm;
     unsigned seed;
     long fail_nth;    /* counted from the last fake_set_options(); 0: none */
+    bool refuse_launches; /* a launch that fails is refused; else its kernel crashes, which later calls tell */
     double fail_rate;
     int devices, compute, driver;
 } fake_options;

@@ -16,6 +16,7 @@ using namespace fake;
 
 struct cudnnContext {
     cudaStream_t stream;
+    int device;
 };
 
 namespace {
@@ -332,7 +333,9 @@ void bind_tensors(machine *m, const descriptor *operation, const std::map<int64_
             continue;
         }
         if ((uintptr_t)it->second % 16) die("cuDNN: tensor %ld is not aligned to 16 bytes", (long)t.id);
-        if (!is_device(it->second, extent(t))) die("cuDNN: tensor %ld is not device memory", (long)t.id);
+        if (!is_device(it->second, extent(t), current_device())) {
+            die("cuDNN: tensor %ld is not device memory", (long)t.id);
+        }
         m->memory[t.id] = it->second;
     }
 }
@@ -367,6 +370,7 @@ cudnnStatus_t create_handle(cudnnHandle_t *handle)
 {
     FAKE_CUDNN_CALL("cudnnCreate", CUDNN_STATUS_ALLOC_FAILED);
     *handle = new cudnnContext{};
+    (*handle)->device = current_device();
     counts.cudnn_objects++;
     return CUDNN_STATUS_SUCCESS;
 }
@@ -452,7 +456,10 @@ cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnn
     auto m = std::make_shared<machine>();
     std::vector<descriptor *> operations = operations_of(of(plan));
     for (descriptor *operation : operations) bind_tensors(m.get(), operation, given);
-    if (!is_device(workspace, PLAN_BYTES)) die("cuDNN: the workspace is not device memory");
+    if (!is_device(workspace, PLAN_BYTES, current_device())) die("cuDNN: the workspace is not device memory");
+    if (handle->device != current_device() || device_of(handle->stream) != current_device()) {
+        die("cudnnBackendExecute: of another device than the thread's, %d", current_device());
+    }
     counts.cudnn_executions++;
     push(handle->stream, [=] {
         memset(workspace, NAN_BYTE, PLAN_BYTES);

@@ -2,11 +2,15 @@
 #include <cstdio>
 #include <cstring>
 
+#include "emu_control.h"
 #include "state.h"
 
 using namespace fake;
 
 enum { PROCESSORS = 4 };
+
+static thread_local int chosen_device;
+int fake::current_device() { return chosen_device; }
 
 /* What a machine without a driver, or with an old one, answers. */
 static cudaError_t driver_error()
@@ -28,7 +32,8 @@ cudaError_t cudaSetDevice(int device)
 {
     guard lock = enter();
     if (driver_error() != cudaSuccess) return result(driver_error());
-    if (device < 0 || device >= options.devices) return result(cudaErrorInvalidDevice);
+    if (device < 0 || device >= options.devices || device >= MOST_DEVICES) return result(cudaErrorInvalidDevice);
+    chosen_device = device;
     return cudaSuccess;
 }
 
@@ -80,18 +85,8 @@ cudaError_t cudaDriverGetVersion(int *version)
     return cudaSuccess;
 }
 
-cudaError_t cudaGetLastError(void)
-{
-    guard lock = enter();
-    cudaError_t error = take_last_error();
-    return crash != cudaSuccess ? crash : error;
-}
-
-cudaError_t cudaPeekAtLastError(void)
-{
-    guard lock = enter();
-    return crash != cudaSuccess ? crash : peek_last_error();
-}
+cudaError_t cudaGetLastError(void) { return emu_take_last_error(); }
+cudaError_t cudaPeekAtLastError(void) { return emu_last_error; }
 
 static const struct { cudaError_t error; const char *name, *text; } names[] = {
     { cudaSuccess, "cudaSuccess", "no error" },
@@ -99,6 +94,8 @@ static const struct { cudaError_t error; const char *name, *text; } names[] = {
     { cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver", "CUDA driver version is insufficient" },
     { cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected" },
     { cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure" },
+    { cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources", "too many resources requested for launch" },
+    { cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle" },
     { cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument" },
     { cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported", "not permitted during capture" },
     { cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated", "the capture was invalidated" },

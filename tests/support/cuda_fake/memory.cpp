@@ -14,12 +14,14 @@ enum { ALIGNMENT = 512, HOST_PAGE = 4096 };
 
 struct block {
     size_t bytes;
+    int device;
     bool is_page; /* mapped by vmm.cpp */
 };
 /* Allocations and mapped pages by address. */
 static std::map<char *, block> device_blocks;
 static std::map<char *, size_t> pinned_blocks;
 static int n_accesses;
+static size_t used_bytes[MOST_DEVICES];
 
 static size_t rounded(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -112,19 +114,24 @@ void work_is_done()
     retired_blocks.clear();
 }
 
-bool take_capacity(size_t bytes)
+bool take_capacity(size_t bytes, int device)
 {
-    if (counts.used_bytes + bytes > options.capacity_bytes) return false;
+    if (used_bytes[device] + bytes > options.capacity_bytes) return false;
+    used_bytes[device] += bytes;
     counts.used_bytes += bytes;
     counts.peak_bytes = std::max(counts.peak_bytes, counts.used_bytes);
     return true;
 }
 
-void give_capacity(size_t bytes) { counts.used_bytes -= bytes; }
-
-void add_page(char *p, size_t bytes)
+void give_capacity(size_t bytes, int device)
 {
-    device_blocks[p] = { bytes, true };
+    used_bytes[device] -= bytes;
+    counts.used_bytes -= bytes;
+}
+
+void add_page(char *p, size_t bytes, int device)
+{
+    device_blocks[p] = { bytes, device, true };
     if (options.protect && n_accesses == 0) mprotect(p, bytes, PROT_NONE);
 }
 
@@ -143,12 +150,12 @@ static std::map<char *, block>::iterator block_of(const char *p)
     return p < it->first + it->second.bytes ? it : device_blocks.end();
 }
 
-bool is_device(const void *p, size_t bytes)
+bool is_device(const void *p, size_t bytes, int device)
 {
     const char *at = (const char *)p, *end = at + bytes;
     for (bool first = true; first || at < end; first = false) {
         auto it = block_of(at);
-        if (it == device_blocks.end()) return false;
+        if (it == device_blocks.end() || it->second.device != device) return false;
         if (!first && !it->second.is_page) return false; /* allocations do not go on in one another */
         at = it->first + it->second.bytes;
         if (!it->second.is_page) return at >= end;
@@ -177,17 +184,17 @@ using namespace fake;
 
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
-    FAKE_CALL(cudaErrorMemoryAllocation);
+    FAKE_UNSAFE_CALL(cudaErrorMemoryAllocation);
     if (bytes == 0) {
         *p = nullptr;
         return cudaSuccess;
     }
-    if (!take_capacity(rounded(bytes, ALIGNMENT))) return result(cudaErrorMemoryAllocation);
+    if (!take_capacity(rounded(bytes, ALIGNMENT), current_device())) return result(cudaErrorMemoryAllocation);
     char *block = host_alloc(bytes);
     if (!block) die("no host memory for %zu bytes of the device", bytes);
     memset(block, GARBAGE, bytes);
     if (options.protect && n_accesses == 0) mprotect(block, rounded(bytes, HOST_PAGE), PROT_NONE);
-    device_blocks[block] = { bytes, false };
+    device_blocks[block] = { bytes, current_device(), false };
     counts.blocks++;
     *p = block;
     return cudaSuccess;
@@ -199,7 +206,7 @@ cudaError_t cudaFree(void *p)
     if (!p) return cudaSuccess;
     auto it = device_blocks.find((char *)p);
     if (it == device_blocks.end() || it->second.is_page) die("cudaFree of %p, which cudaMalloc did not give", p);
-    give_capacity(rounded(it->second.bytes, ALIGNMENT));
+    give_capacity(rounded(it->second.bytes, ALIGNMENT), it->second.device);
     retire(it->first, it->second.bytes, true);
     device_blocks.erase(it);
     counts.blocks--;
@@ -209,7 +216,7 @@ cudaError_t cudaFree(void *p)
 
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 {
-    FAKE_CALL(cudaErrorMemoryAllocation);
+    FAKE_UNSAFE_CALL(cudaErrorMemoryAllocation);
     if (posix_memalign(p, HOST_PAGE, bytes ? bytes : 1) != 0) return result(cudaErrorMemoryAllocation);
     memset(*p, GARBAGE, bytes);
     pinned_blocks[(char *)*p] = bytes;
@@ -234,20 +241,27 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 {
     FAKE_CALL(cudaErrorUnknown);
     *total = options.capacity_bytes;
-    *available = options.capacity_bytes - counts.used_bytes;
+    *available = options.capacity_bytes - used_bytes[current_device()];
     return cudaSuccess;
 }
 
 /* ---- copies ---------------------------------------------------------------------------------------- */
 
-static void check_side(const char *what, const void *p, size_t bytes, bool device)
+enum { HOST = -1 };
+
+/* device: where the work runs, whose memory it is to be; HOST: host memory. */
+static void check_side(const char *what, const void *p, size_t bytes, int device)
 {
-    if (device && !is_device(p, bytes)) die("%s [%p, +%zu) is not device memory, or not all of it", what, p, bytes);
-    if (!device && touches_device(p, bytes)) die("%s [%p, +%zu) is device memory; the copy says host", what, p, bytes);
+    if (device != HOST && !is_device(p, bytes, device)) {
+        die("%s [%p, +%zu) is not memory of device %d, or not all of it", what, p, bytes, device);
+    }
+    if (device == HOST && touches_device(p, bytes)) {
+        die("%s [%p, +%zu) is device memory; the copy says host", what, p, bytes);
+    }
 }
 
 struct copy_sides {
-    bool to_device, from_device;
+    int to_device, from_device;  /* or HOST */
     bool to_pinned, from_pinned; /* it was when the copy was queued */
 };
 
@@ -264,16 +278,16 @@ static void move(void *to, const void *from, size_t bytes, copy_sides sides)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     FAKE_CALL(cudaErrorUnknown);
-    bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-    bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    int device = device_of(stream), to_device = kind == cudaMemcpyDeviceToHost ? HOST : device;
+    int from_device = kind == cudaMemcpyHostToDevice ? HOST : device;
     if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost && kind != cudaMemcpyDeviceToDevice) {
         return result(cudaErrorInvalidMemcpyDirection);
     }
     check_side("target of a copy", to, bytes, to_device);
     check_side("source of a copy", from, bytes, from_device);
-    copy_sides sides = { to_device, from_device, !to_device && is_pinned(to, bytes),
-                         !from_device && is_pinned(from, bytes) };
-    if (!from_device && !sides.from_pinned) { /* pageable: read before the call returns */
+    copy_sides sides = { to_device, from_device, to_device == HOST && is_pinned(to, bytes),
+                         from_device == HOST && is_pinned(from, bytes) };
+    if (from_device == HOST && !sides.from_pinned) { /* pageable: read before the call returns */
         auto staged = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
         push(stream, [=] { move(to, staged->data(), bytes, sides); });
     } else {
@@ -285,9 +299,10 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
     FAKE_CALL(cudaErrorUnknown);
-    check_side("target of a memset", to, bytes, true);
+    int device = device_of(stream);
+    check_side("target of a memset", to, bytes, device);
     push(stream, [=] {
-        check_side("target of a memset", to, bytes, true);
+        check_side("target of a memset", to, bytes, device);
         memset(to, value, bytes);
     });
     return cudaSuccess;

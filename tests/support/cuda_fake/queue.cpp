@@ -94,18 +94,23 @@ bool all_empty()
     return true;
 }
 
-void drain(guard &lock) { run_until(lock, all_empty); }
-
 void run_one()
 {
     if (options.deferred) run_any();
 }
 
-bool is_capturing()
+int device_of(cudaStream_t stream) { return stream ? stream->device : current_device(); }
+
+bool is_forbidden_by_capture()
 {
-    for (cudaStream_t s : streams)
-        if (s->capturing) return true;
-    return false;
+    bool forbidden = false;
+    for (cudaStream_t s : streams) {
+        bool mine = s->capturer == std::this_thread::get_id();
+        if (!s->capturing || s->mode == cudaStreamCaptureModeRelaxed) continue;
+        if (!mine && s->mode == cudaStreamCaptureModeThreadLocal) continue;
+        s->invalidated = forbidden = true;
+    }
+    return forbidden;
 }
 
 static cudaStream_t legacy_stream()
@@ -147,15 +152,21 @@ void push(cudaStream_t stream, std::function<void()> run)
 
 /* ---- kernels ---------------------------------------------------------------------------------------- */
 
-/* A launch that is to fail does so as kernels do: nothing is said here, every later call reports it.  What is said of
- * a launch on a device is the thread's last error: one that an earlier call left would be taken for it. */
+/* A launch that is to fail is refused, or does so as kernels do: nothing is said here, every later call reports it.
+ * What is said of a launch is the thread's last error: one that an earlier call left would be taken for it. */
 static void launch(cudaStream_t stream, std::function<void()> work)
 {
     guard lock = enter();
-    cudaError_t left = peek_last_error();
-    if (crash == cudaSuccess && left != cudaSuccess) die("a launch finds the error %d of an earlier call", (int)left);
+    if (crash != cudaSuccess) {
+        result(crash);
+        return;
+    }
+    if (emu_last_error != cudaSuccess) die("a launch finds the error %d of an earlier call", (int)emu_last_error);
     counts.launches++;
-    if (must_fail("launch")) crash = cudaErrorLaunchFailure;
+    bool fails = must_fail("launch");
+    if (fails && options.refuse_launches) result(cudaErrorLaunchOutOfResources);
+    else if (fails) crash = cudaErrorLaunchFailure;
+    else if (device_of(stream) != current_device()) result(cudaErrorInvalidResourceHandle);
     else push(stream, std::move(work));
 }
 
@@ -195,8 +206,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 static cudaError_t refuse_in_capture(cudaStream_t stream)
 {
-    for (cudaStream_t s : streams)
-        if (s->capturing && (!stream || s == stream)) s->invalidated = true;
+    stream->invalidated = true;
     return result(cudaErrorStreamCaptureUnsupported);
 }
 
@@ -209,6 +219,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     bool fails = must_fail(__func__);
     cudaStream_t s = stream ? stream : legacy_stream();
     if (s->capturing) return refuse_in_capture(s);
+    if (is_forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
     run_until(lock, [&] { return s->queue.empty(); });
     return waited(fails);
 }
@@ -217,8 +228,14 @@ cudaError_t cudaDeviceSynchronize(void)
 {
     guard lock = enter();
     bool fails = must_fail(__func__);
-    if (is_capturing()) return refuse_in_capture(nullptr);
-    drain(lock);
+    int device = current_device();
+    for (cudaStream_t s : streams)
+        if (s->capturing && s->device == device) return refuse_in_capture(s);
+    run_until(lock, [=] {
+        for (cudaStream_t s : streams)
+            if (s->device == device && !s->queue.empty()) return false;
+        return true;
+    });
     return waited(fails);
 }
 
@@ -254,6 +271,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     FAKE_CALL(cudaErrorUnknown);
     if (stream && stream->capturing) return refuse_in_capture(stream);
+    if (event->device != device_of(stream)) return result(cudaErrorInvalidResourceHandle);
     event->recorded++;
     push(stream, entry{ nullptr, false, nullptr, 0, event, event->recorded });
     return cudaSuccess;
@@ -269,7 +287,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    FAKE_CALL(cudaErrorUnknown);
+    FAKE_UNSAFE_CALL(cudaErrorUnknown);
     run_one();
     return event->done >= event->recorded ? cudaSuccess : result(cudaErrorNotReady);
 }
@@ -278,6 +296,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     guard lock = enter();
     bool fails = must_fail(__func__);
+    if (is_forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
     unsigned long wanted = event->recorded;
     run_until(lock, [&] { return event->done >= wanted; });
     return waited(fails);
@@ -287,16 +306,20 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
 struct CUgraph_st {
     std::vector<entry> entries;
+    int device;
 };
 struct CUgraphExec_st {
     std::vector<entry> entries;
+    int device;
 };
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode)
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
     FAKE_CALL(cudaErrorUnknown);
     if (!stream || stream->capturing) return result(cudaErrorIllegalState);
     stream->capturing = true;
+    stream->mode = mode;
+    stream->capturer = std::this_thread::get_id();
     stream->invalidated = false;
     stream->captured.clear();
     return cudaSuccess;
@@ -313,7 +336,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
     if (fails) return result(cudaErrorUnknown);
     if (!was) return result(cudaErrorIllegalState);
     if (broken) return result(cudaErrorStreamCaptureInvalidated);
-    *graph = new CUgraph_st{ std::move(stream->captured) };
+    *graph = new CUgraph_st{ std::move(stream->captured), stream->device };
     counts.graphs++;
     stream->captured.clear();
     return cudaSuccess;
@@ -322,7 +345,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
 {
     FAKE_CALL(cudaErrorMemoryAllocation);
-    *exec = new CUgraphExec_st{ graph->entries };
+    *exec = new CUgraphExec_st{ graph->entries, graph->device };
     counts.graphs++;
     return cudaSuccess;
 }
@@ -346,6 +369,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     FAKE_CALL(cudaErrorUnknown);
+    if (exec->device != device_of(stream)) return result(cudaErrorInvalidResourceHandle);
     counts.graph_launches++;
     for (const entry &e : exec->entries) push(stream, e);
     return cudaSuccess;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "emu_control.h"
 #include "state.h"
 
 namespace fake {
@@ -14,7 +15,6 @@ std::mutex big_lock;
 cudaError_t crash = cudaSuccess;
 
 static unsigned random_state;
-static thread_local cudaError_t last_error = cudaSuccess;
 
 static const char *text(const char *name, const char *otherwise)
 {
@@ -95,18 +95,9 @@ void die(const char *format, ...)
 
 cudaError_t result(cudaError_t error)
 {
-    if (error != cudaSuccess) last_error = error;
+    if (error != cudaSuccess) emu_last_error = error;
     return error;
 }
-
-cudaError_t take_last_error()
-{
-    cudaError_t error = last_error;
-    last_error = cudaSuccess;
-    return error;
-}
-
-cudaError_t peek_last_error() { return last_error; }
 
 }
 

@@ -8,7 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <set>
+#include <thread>
 #include <vector>
 
 #include "cuda_fake.h"
@@ -33,8 +33,10 @@ bool must_fail(const char *call);
 unsigned random_below(unsigned n);
 [[noreturn]] void die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 cudaError_t result(cudaError_t error); /* remembers it for cudaGetLastError() */
-cudaError_t take_last_error();
-cudaError_t peek_last_error();
+
+/* The device that the calling thread has chosen: 0 until it chooses. */
+enum { MOST_DEVICES = 4 };
+int current_device();
 
 /* A call of the runtime: takes the lock; fails where it is its turn, or where a kernel has crashed. */
 #define FAKE_CALL(error)                                                     \
@@ -42,7 +44,13 @@ cudaError_t peek_last_error();
     if (fake::crash != cudaSuccess) return fake::result(fake::crash);        \
     if (fake::must_fail(__func__)) return fake::result(error)
 
-/* A kernel that was told to fail: from then on every call says so, as on a real device. */
+/* One that may wait or allocate, too. */
+#define FAKE_UNSAFE_CALL(error)                                              \
+    FAKE_CALL(error);                                                        \
+    if (fake::is_forbidden_by_capture()) return fake::result(cudaErrorStreamCaptureUnsupported)
+
+/* A kernel that was told to fail: from then on every call says so, as on a real device.  cudaGetLastError() does where
+ * such a call has left it. */
 extern cudaError_t crash;
 
 /* ---- queue.cpp ------------------------------------------------------------------------------------ */
@@ -60,22 +68,24 @@ void push(cudaStream_t stream, entry what);
 void push(cudaStream_t stream, std::function<void()> run);
 /* Runs work of any stream until `done`; dies where nothing can go on. */
 void run_until(guard &lock, const std::function<bool()> &done);
-void drain(guard &lock);
 bool all_empty(); /* no stream has work */
 void run_one(); /* in deferred mode: what a query gives time for */
-bool is_capturing();
+int device_of(cudaStream_t stream); /* the legacy stream is the current device's */
+/* A capture that is not relaxed forbids what may wait or allocate: this thread, or (global) any.  The call has then
+ * broken the capture. */
+bool is_forbidden_by_capture();
 
 /* ---- memory.cpp ----------------------------------------------------------------------------------- */
 
-bool is_device(const void *p, size_t bytes);  /* all of it is accessible device memory */
+bool is_device(const void *p, size_t bytes, int device); /* all of it is accessible memory of that device */
 bool touches_device(const void *p, size_t bytes);
 bool is_pinned(const void *p, size_t bytes);
 void work_is_done(); /* all streams are empty: memory that was freed too early goes now */
 /* Device memory that vmm.cpp maps, page by page. */
-void add_page(char *p, size_t bytes);
+void add_page(char *p, size_t bytes, int device);
 void remove_page(char *p, size_t bytes);
-bool take_capacity(size_t bytes); /* false: the device is full */
-void give_capacity(size_t bytes);
+bool take_capacity(size_t bytes, int device); /* false: it is full */
+void give_capacity(size_t bytes, int device);
 /* While one is alive the running thread may touch device memory. */
 struct access {
     access();
@@ -85,15 +95,19 @@ struct access {
 }
 
 struct CUevent_st {
+    int device = fake::current_device();
     unsigned long recorded = 0, done = 0;
     long queued = 0;        /* entries of queues that name it */
     bool destroyed = false; /* goes when no entry does any more: destroying waits for nothing */
 };
 
 struct CUstream_st {
+    int device = fake::current_device();
     std::deque<fake::entry> queue;
     bool busy = false; /* its first entry runs on the host, without the lock */
     bool capturing = false, invalidated = false;
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+    std::thread::id capturer;
     std::vector<fake::entry> captured;
 };
 

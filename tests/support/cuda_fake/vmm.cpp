@@ -14,7 +14,7 @@ using namespace fake;
 enum { PAGE = 2 << 20 };
 
 struct handle {
-    int file;
+    int file, device;
     size_t bytes;
     bool mapped;
 };
@@ -77,17 +77,17 @@ static void fill_with_nan(int file, size_t bytes)
     munmap(p, bytes);
 }
 
-static CUresult create(CUmemGenericAllocationHandle *out, size_t bytes, const CUmemAllocationProp *,
+static CUresult create(CUmemGenericAllocationHandle *out, size_t bytes, const CUmemAllocationProp *prop,
                        unsigned long long)
 {
     FAKE_DRIVER_CALL("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY);
     static CUmemGenericAllocationHandle last;
     if (bytes == 0 || bytes % PAGE) return CUDA_ERROR_INVALID_VALUE;
-    if (!take_capacity(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!take_capacity(bytes, prop->location.id)) return CUDA_ERROR_OUT_OF_MEMORY;
     int file = memfd_create("fake device page", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, (off_t)bytes) != 0) die("no file in memory for a page");
     fill_with_nan(file, bytes);
-    handles[++last] = { file, bytes, false };
+    handles[++last] = { file, prop->location.id, bytes, false };
     counts.pages++;
     *out = last;
     return CUDA_SUCCESS;
@@ -100,7 +100,7 @@ static CUresult release(CUmemGenericAllocationHandle which)
     if (it == handles.end()) die("cuMemRelease of a handle that is not there");
     if (it->second.mapped) die("cuMemRelease of a handle that is mapped"); /* allowed by CUDA, but not meant by us */
     close(it->second.file);
-    give_capacity(it->second.bytes);
+    give_capacity(it->second.bytes, it->second.device);
     handles.erase(it);
     counts.pages--;
     write_report();
@@ -129,9 +129,10 @@ static CUresult map(CUdeviceptr p, size_t bytes, size_t offset, CUmemGenericAllo
     return CUDA_SUCCESS;
 }
 
-static CUresult unmap(CUdeviceptr p, size_t bytes)
+static CUresult unmap(CUdeviceptr p, size_t bytes) /* as what frees, also after a crash */
 {
     guard lock = enter();
+    if (must_fail("cuMemUnmap")) return CUDA_ERROR_UNKNOWN;
     auto it = mappings.find((char *)p);
     if (it == mappings.end() || it->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
     mmap((void *)p, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -150,7 +151,7 @@ static CUresult set_access(CUdeviceptr p, size_t bytes, const CUmemAccessDesc *,
         if (it == mappings.end()) return CUDA_ERROR_INVALID_VALUE;
         mprotect(at, it->second.bytes, PROT_READ | PROT_WRITE);
         it->second.accessible = true;
-        add_page(at, it->second.bytes);
+        add_page(at, it->second.bytes, handles[it->second.handle].device);
         at += it->second.bytes;
     }
     return CUDA_SUCCESS;
