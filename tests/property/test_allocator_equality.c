@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "allocator_runs.h"
+#include "support/cases.h"
 #include "support/support.h"
 
 static const char *const options[] = {
@@ -42,6 +43,9 @@ static void check_equal(int model, const char *checkpoint, const char *option,
     ebb_config_free(config);
 }
 
+/* Under AddressSanitizer each option runs with one model, collecting with the one that has something to collect. */
+static bool is_asked(int model, int option) { return option == 0 || (model + option + 1) % CASES(1, 2) == 0; }
+
 /* The options decide where blocks lie, never what is computed. */
 Test(allocator_equality, dry_runs_are_exact_and_results_the_same_with_every_option)
 {
@@ -50,6 +54,7 @@ Test(allocator_equality, dry_runs_are_exact_and_results_the_same_with_every_opti
         char hash[65] = "";
         for (int i = 0; i < N_OPTIONS; i++) {
             ebb_train_result real;
+            if (!is_asked(model, i)) continue;
             check_equal(model, checkpoints[i % 2], options[i], &real);
             if (i == 0) strcpy(hash, real.gradients_sha256);
             cr_assert_str_eq(real.gradients_sha256, hash);

@@ -3,6 +3,7 @@
 
 #include "drawn_config.h"
 #include "planner_check.h"
+#include "support/cases.h"
 #include "support/training.h"
 
 static void check_seeds(uint64_t from, uint64_t to)
@@ -21,11 +22,7 @@ static void check_seeds(uint64_t from, uint64_t to)
     check_no_live_blocks();
 }
 
-#ifdef __SANITIZE_ADDRESS__ /* several times slower */
-enum { SEEDS = 6 };
-#else
-enum { SEEDS = 24 };
-#endif
+enum { SEEDS = CASES(24, 6) };
 
 Test(drawn_budgets, reserved_and_allocated_bytes) { check_seeds(0, SEEDS); }
 

@@ -6,6 +6,7 @@
 #include "checkpoint/plan.h"
 #include "draw.h"
 #include "drawn_config.h"
+#include "support/cases.h"
 #include "support/training.h"
 #include "train/planner.h"
 
@@ -86,11 +87,7 @@ static void check_drawn(uint64_t seed)
     ebb_config_free(plain);
 }
 
-#ifdef __SANITIZE_ADDRESS__ /* several times slower */
-enum { SEEDS = 12 };
-#else
-enum { SEEDS = 40 };
-#endif
+enum { SEEDS = CASES(40, 10) };
 
 Test(drawn_plans, give_the_same_bits_in_the_bytes_predicted)
 {

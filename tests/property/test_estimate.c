@@ -4,12 +4,13 @@
 #include <unistd.h>
 
 #include "estimate_check.h"
+#include "support/cases.h"
 #include "support/training.h"
 #include "train/run.h"
 
 Test(estimate, drawn_configs_use_what_was_said)
 {
-    check_drawn_estimates(1, 40);
+    check_drawn_estimates(1, CASES(40, 15));
 }
 
 Test(estimate, steps_that_are_skipped_do_not_change_what_is_said)
@@ -91,7 +92,7 @@ Test(estimate, an_offset_plan_uses_what_was_said_whatever_is_cut_short)
         "\"data\":{\"type\":\"synthetic\",\"kind\":\"samples\",\"items\":22,\"eval_items\":31,\"workers\":0,"
         "\"prefetch\":0},\"train\":{\"steps\":1,\"batch\":4},\"memory\":{\"offset_plan\":true}}";
     char steps[32], batch[32], eval[32], what[96];
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 60; i += CASES(1, 7)) {
         snprintf(steps, sizeof steps, "train.steps=%d", 1 + i % 5);
         snprintf(batch, sizeof batch, "train.batch=%d", 1 + i / 5);
         snprintf(eval, sizeof eval, "train.eval_every=%d", i % 3);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "drawn_config.h"
+#include "support/cases.h"
 #include "support/training.h"
 
 static const char gpt[] =
@@ -79,12 +80,16 @@ static void check_same_outcome(const outcome *a, const outcome *b, int text, con
               "config %d: other weights: %s", text, way);
 }
 
+/* Under AddressSanitizer each way runs with one config. */
+static bool is_asked(int text, int way) { return (text + way) % CASES(1, N_TEXTS) == 0; }
+
 static void check_ways(const char *precision)
 {
     for (int t = 0; t < N_TEXTS; t++) {
         outcome plain = run(texts[t], (const char *const[4]){ precision }, 2);
         cr_assert(isfinite(plain.result.loss_last) && plain.result.loss_last != plain.result.loss_first);
         for (int w = 0; w < N_WAYS; w++) {
+            if (!is_asked(t, w)) continue;
             outcome other = run(texts[t], (const char *const[4]){ precision, ways[w] }, 2);
             check_same_outcome(&plain, &other, t, ways[w]);
             if (w == 1) cr_assert(other.result.recomputed_ops > 0 && plain.result.recomputed_ops == 0);
@@ -106,7 +111,7 @@ Test(train_bits, recomputing_does_not_change_a_bit_of_a_run_in_f16) { check_ways
 /* With whatever recomputing, accumulation, freezing and tying was drawn. */
 Test(train_bits, the_optimizer_inside_backward_does_not_change_a_bit)
 {
-    for (uint64_t seed = 100; seed < 130; seed++) {
+    for (uint64_t seed = 100; seed < 100 + CASES(30, 10); seed++) {
         drawn_config drawn;
         drawn_config_make(&drawn, seed);
         outcome plain = run(drawn.json, (const char *const[4]){ "train.clip_norm=null", "train.loss_scale=null", "train.fuse_optimizer=false" },

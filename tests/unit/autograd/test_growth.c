@@ -4,6 +4,7 @@
 #include <ebb/leak.h>
 #include <string.h>
 
+#include "support/cases.h"
 #include "support/support.h"
 
 enum { MOST = 1000 };
@@ -172,7 +173,7 @@ static size_t of_sizes_later(int step, int parameter)
 
 Test(growth, short_rings_whose_entries_differ_are_none)
 {
-    enum { SEEDS = 400, STEPS = 400 };
+    enum { SEEDS = CASES(400, 20), STEPS = 400 };
     const struct { const char *name; verdict *is_leak; series *level; } cases[] = {
         { "sizes", ebb__growth_of_size, of_sizes },
         { "counts", ebb__growth_of_count, of_counts },
@@ -216,19 +217,19 @@ static void check_found(verdict *is_leak, int parameter, int by, const char *nam
 Test(growth, a_leak_that_begins_at_any_step_is_found_soon)
 {
     for (int period = 1; period <= 12; period++)
-        for (int begins = 0; begins < 1000; begins += begins < 70 ? 1 : 61) {
+        for (int begins = 0; begins < 1000; begins += begins < 70 ? CASES(1, 7) : 61) {
             const int parameter = period * 1000 + begins;
             check_found(ebb__growth_of_count, parameter, begins ? begins + 18 * period : period == 1 ? 16 : 12 * period, "count");
             check_found(ebb__growth_of_size, parameter, begins + (period == 1 ? 32 : 50 * period), "size");
         }
-    for (int begins = 16; begins < 1000; begins++)
+    for (int begins = 16; begins < 1000; begins += CASES(1, 13))
         cr_assert_leq(told_of(ebb__growth_of_count, periodic_later, 1000 + begins, begins + 20).first, begins + 16);
 }
 
 Test(growth, a_ring_is_none_once_it_was_full_for_a_while_whenever_it_begins)
 {
-    for (int entries = 1; entries <= 60; entries++)
-        for (int begins = 0; begins < 300; begins += begins < 40 ? 1 : 13)
+    for (int entries = 1; entries <= 60; entries += CASES(1, 4))
+        for (int begins = 0; begins < 300; begins += begins < 40 ? CASES(1, 7) : 13)
             for (int of_size = 0; of_size < 2; of_size++) {
                 const told t = told_of(of_size ? ebb__growth_of_size : ebb__growth_of_count, ring_later,
                                        entries * 1000 + begins, 900);
