@@ -34,7 +34,8 @@ static ebb_status add_node(ebb__walk *w, ebb_node *node)
 {
     if (node->stamp == w->number) return EBB_OK;
     if (node->released && node->n_slots)
-        return ebb_fail(EBB_ESTATE, "backward: the saved tensors of %s #%llu%s%s were already released by backward %llu; "
+        return ebb_fail(EBB_ESTATE,
+                        "backward: the saved tensors of %s #%llu%s%s were already released by backward %llu; "
                         "give retain_graph to that backward, or detach what links to its graph",
                         node->record->op->name, (unsigned long long)node->seq, node->record->scope ? " in " : "",
                         node->record->scope ? node->record->scope : "", (unsigned long long)node->released_by);
@@ -113,8 +114,9 @@ static ebb_status check_root(const ebb__walk *w, int k)
         return ebb_fail(EBB_ESTATE, "backward: root %d (%s) has no history and needs no gradient", k,
                         ebb_tensor_describe(root, a, sizeof a));
     if (!grad && root->elems != 1)
-        return ebb_fail(EBB_ESHAPE, "backward: root %d is %s; only a root with one element may go without a given gradient",
-                        k, ebb_tensor_describe(root, a, sizeof a));
+        return ebb_fail(EBB_ESHAPE,
+                        "backward: root %d is %s; only a root with one element may go without a given gradient", k,
+                        ebb_tensor_describe(root, a, sizeof a));
     if (!grad) return EBB_OK;
     if (grad->ctx != root->ctx)
         return ebb_fail(EBB_EDEVICE, "backward: root %d and its gradient belong to different contexts", k);
@@ -263,8 +265,11 @@ ebb_status ebb_backward_ex(ebb_tensor *const roots[], int n_roots, const ebb_bac
     ebb_status st = check_options(options, roots, n_roots);
     if (st != EBB_OK) return st;
     ebb_context *ctx = roots[0]->ctx;
-    if (ctx->walking) return ebb_fail(EBB_ESTATE, "backward: another backward of this context is running (a hook called it)");
-    ebb__walk w = { .ctx = ctx, .number = ++ctx->backward_number, .options = *options, .roots = roots, .n_roots = n_roots };
+    if (ctx->walking)
+        return ebb_fail(EBB_ESTATE, "backward: another backward of this context is running (a hook called it)");
+    ebb__walk w = {
+        .ctx = ctx, .number = ++ctx->backward_number, .options = *options, .roots = roots, .n_roots = n_roots
+    };
     st = walk_init(&w);
     if (st == EBB_OK) st = find_graph(&w);
     if (st == EBB_OK) {

@@ -382,7 +382,8 @@ ebb_status ebb__node_backward(ebb__walk *w, ebb_node *node)
 {
     const ebb_op *op = node->record->op;
     if (!op->cpu.backward && !op->pass)
-        return ebb_fail(EBB_EUNSUPPORTED, "backward: %s #%llu has no gradient", op->name, (unsigned long long)node->seq);
+        return ebb_fail(EBB_EUNSUPPORTED, "backward: %s #%llu has no gradient", op->name,
+                        (unsigned long long)node->seq);
     node_run r = { .w = w, .node = node };
     ebb__record_to_call(node->record, w->ctx, &r.call);
     w->ctx->scope = node->record->scope;

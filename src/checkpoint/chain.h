@@ -19,7 +19,7 @@ typedef struct ebb__choice {
     size_t forward;  /* peak while it runs forward: what it keeps and its output included */
     size_t backward; /* peak while it runs backward: what it keeps, the gradient that comes in, and its own
                         parameters' gradients included */
-    size_t owed;     /* what of its output is made again in the backward of the stage behind it, which takes that much more */
+    size_t owed;     /* what of its output is made again in the backward of the stage behind it: so much more there */
     size_t host;     /* kept in host memory beside; where not 0, only outside segments: inside, nothing is kept */
     double extra_ns; /* recomputing, in its backward */
     double copy_ns;  /* to host memory and back; outside segments only: inside, nothing is copied */

@@ -26,8 +26,8 @@ static int calibrate(const cli_args *args)
         return cli_json_end(&json, args, CLI_DONE);
     }
     if (!args->quiet)
-        printf("%s: %d ops on %d threads; gemm %.1f GFLOP/s, add %.1f GB/s, offload %.1f GB/s\n", c.path, c.n_ops, c.threads,
-               c.gemm_gflops, c.bandwidth_gb_s, c.copy_gb_s);
+        printf("%s: %d ops on %d threads; gemm %.1f GFLOP/s, add %.1f GB/s, offload %.1f GB/s\n", c.path, c.n_ops,
+               c.threads, c.gemm_gflops, c.bandwidth_gb_s, c.copy_gb_s);
     return CLI_DONE;
 }
 
@@ -196,7 +196,8 @@ const cli_command cli_info = {
     .max_operands = 1,
     .summary = "Tells version, devices, libraries and threads",
     .details = "--calibrate trains a few steps of small models, or of CONFIG, and writes what every op\n"
-               "took, as it is and made again, to $EBB_CALIBRATION, else to ebb/calibration.json in $XDG_CACHE_HOME or ~/.cache.\n",
+               "took, as it is and made again, to $EBB_CALIBRATION, else to ebb/calibration.json in $XDG_CACHE_HOME or "
+               "~/.cache.\n",
     .options = options,
     .n_options = sizeof(options) / sizeof(options[0]),
     .run = run,

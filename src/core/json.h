@@ -50,11 +50,11 @@ typedef struct ebb__field {
 } ebb__field;
 
 /* Reads `object` into `dst` by the table; keys that are absent leave dst as it is (defaults go
- * there before).  A zero character (\u0000) in any string or key, however deep, is an error.  `path` ("train.optimizer", "" at the top) starts the path in messages.  On an
- * error dst is as it was.
+ * there before).  A zero character (\u0000) in any string or key, however deep, is an error.  `path`
+ * ("train.optimizer", "" at the top) starts the path in messages.  On an error dst is as it was.
  * Errors: EINVAL, message "train.optimizer.lrr: unknown key; did you mean \"lr\"? ...". */
-EBB_NODISCARD ebb_status ebb__json_read(void *dst, const cJSON *object, const char *path,
-                                        const ebb__field *fields, int n_fields);
+EBB_NODISCARD ebb_status ebb__json_read(void *dst, const cJSON *object, const char *path, const ebb__field *fields,
+                                        int n_fields);
 
 /* The nearest of `words` (edit distance; upper and lower case alike), NULL where none is near. */
 const char *ebb__nearest(const char *word, const char *const words[], int n);

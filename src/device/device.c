@@ -168,7 +168,8 @@ static ebb_status open_real(ebb__device *device, const parsed *p)
     ebb__accelerator *accel = device->accel;
     int ordinal = p->which ? ordinal_of(p->which) : 0;
     if (ordinal < 0)
-        return ebb_fail(EBB_EDEVICE, "device %s:%.60s: expected a number from 0; profiles are for dry runs, dry:%s:%.60s",
+        return ebb_fail(EBB_EDEVICE,
+                        "device %s:%.60s: expected a number from 0; profiles are for dry runs, dry:%s:%.60s",
                         p->kind->name, p->which, p->kind->name, p->which);
     snprintf(accel->name, sizeof accel->name, "%s:%d", p->kind->name, ordinal);
     EBB__TRY(open_table(accel, p->kind, ordinal));

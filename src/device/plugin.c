@@ -102,8 +102,10 @@ static ebb_status check_table(const ebb__accel *table, const ebb__accel_kind *ki
         return ebb_fail(EBB_EDEVICE, "device %s: %s has nothing for this ebb, whose plugin interface is number %d",
                         kind->name, path, EBB__ACCEL_ABI);
     if (table->abi != EBB__ACCEL_ABI)
-        return ebb_fail(EBB_EDEVICE, "device %s: %s has plugin interface number %d, this ebb has %d; take both from one "
-                        "build", kind->name, path, table->abi, EBB__ACCEL_ABI);
+        return ebb_fail(EBB_EDEVICE,
+                        "device %s: %s has plugin interface number %d, this ebb has %d; take both from one "
+                        "build",
+                        kind->name, path, table->abi, EBB__ACCEL_ABI);
     if (strcmp(table->name, kind->name) != 0)
         return ebb_fail(EBB_EDEVICE, "device %s: %s is the plugin of %s", kind->name, path, table->name);
     return EBB_OK;

@@ -16,7 +16,8 @@ typedef struct keys {
 } keys;
 
 #define MAX_BYTES 9007199254740991.0
-#define KEY(key_, kind_, ...) { .key = #key_, .kind = kind_, .offset = offsetof(keys, key_), .required = true, __VA_ARGS__ }
+#define KEY(key_, kind_, ...) \
+    { .key = #key_, .kind = kind_, .offset = offsetof(keys, key_), .required = true, __VA_ARGS__ }
 static const ebb__field fields[] = {
     KEY(kind, EBB__STRING, .bytes = sizeof((keys *)0)->kind),
     KEY(name, EBB__STRING, .bytes = sizeof((keys *)0)->name),

@@ -30,11 +30,13 @@ static ebb_status check_descriptor(const ebb_op *op)
 {
     if (!op || !op->name) return ebb_fail(EBB_EINVAL, "apply: the op is NULL or has no name");
     if (op->min_in < 1 || op->max_in > EBB_MAX_IN || op->min_in > op->max_in)
-        return ebb_fail(EBB_EINVAL, "%s: its descriptor takes %d to %d inputs, allowed are 1 to %d", op->name, op->min_in,
-                        op->max_in, EBB_MAX_IN);
+        return ebb_fail(EBB_EINVAL, "%s: its descriptor takes %d to %d inputs, allowed are 1 to %d", op->name,
+                        op->min_in, op->max_in, EBB_MAX_IN);
     if (op->n_out < 1 || op->n_out > EBB_MAX_OUT || op->n_aux < 0 || op->n_aux >= op->n_out)
-        return ebb_fail(EBB_EINVAL, "%s: its descriptor has %d outputs, %d of them auxiliary; allowed are 1 to %d outputs, "
-                        "the first not auxiliary", op->name, op->n_out, op->n_aux, EBB_MAX_OUT);
+        return ebb_fail(EBB_EINVAL,
+                        "%s: its descriptor has %d outputs, %d of them auxiliary; allowed are 1 to %d outputs, "
+                        "the first not auxiliary",
+                        op->name, op->n_out, op->n_aux, EBB_MAX_OUT);
     if (!op->infer || (!op->cpu.forward && !(op->flags & EBB_OP_VIEW)))
         return ebb_fail(EBB_EINVAL, "%s: its descriptor has no %s", op->name, op->infer ? "forward kernel" : "infer");
     return EBB_OK;
@@ -56,7 +58,8 @@ static ebb_status check_inferred(ebb_call *c, const ebb_tensor *base)
     bool inside = last >= 0 && c->out[0].dtype == base->dtype && c->n_out == 1;
     for (int i = 0; i < c->out[0].ndim && inside; i++) {
         int64_t span;
-        inside = c->out[0].strides[i] >= 0 && !__builtin_mul_overflow(c->out[0].dims[i] - 1, c->out[0].strides[i], &span) &&
+        inside = c->out[0].strides[i] >= 0 &&
+                 !__builtin_mul_overflow(c->out[0].dims[i] - 1, c->out[0].strides[i], &span) &&
                  !__builtin_add_overflow(last, span, &last);
     }
     int64_t held = (int64_t)(base->storage->bytes / ebb_dtype_bytes(base->dtype));
@@ -73,7 +76,8 @@ static ebb_status check_arguments(const ebb_op *op, ebb_tensor **outs[], int n_o
     if (n_outs < 1 || n_outs > op->n_out - op->n_aux)
         return ebb_fail(EBB_EINVAL, "%s: %d outputs asked for, it has %d", op->name, n_outs, op->n_out - op->n_aux);
     if (attrs_bytes > EBB_ATTR_BYTES)
-        return ebb_fail(EBB_EINVAL, "%s: %zu bytes of attributes, allowed are %d", op->name, attrs_bytes, EBB_ATTR_BYTES);
+        return ebb_fail(EBB_EINVAL, "%s: %zu bytes of attributes, allowed are %d", op->name, attrs_bytes,
+                        EBB_ATTR_BYTES);
     for (int j = 0; j < n_outs; j++)
         for (int k = 0; k < j; k++)
             if (outs[j] && outs[j] == outs[k])

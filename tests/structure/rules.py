@@ -29,6 +29,7 @@ INTERNAL_BENCHES = {"alloc.c": [*LOWER, "train"]}  # benchmarks of an internal p
 PROGRAMS = ["cli", *PUBLIC_ONLY]    # public headers, and their own folder's by bare name
 LIBRARY = [folder for folder in MAY_INCLUDE if folder not in PROGRAMS]
 MAX_LINES = 600
+MAX_COLUMNS = 120  # as .clang-format says
 VAGUE_NAMES = {"utils", "util", "misc", "common", "helpers"}
 
 # Calls that library folders must not make: (pattern, files that may, what to do instead).
@@ -125,6 +126,9 @@ def check_file(folder, inside, text, allowed, src):
     n_lines = text.count("\n")
     if n_lines > MAX_LINES:
         yield n_lines, f"{n_lines} lines; at most {MAX_LINES}: one concept per file"
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > MAX_COLUMNS:
+            yield number, f"{len(line)} columns; at most {MAX_COLUMNS}"
     if Path(inside).stem in VAGUE_NAMES:
         yield 1, f"a file named {Path(inside).stem} says nothing about what is in it"
 

@@ -109,6 +109,10 @@ class Rules(unittest.TestCase):
         self.assert_breach("src/core/a.c", "\n" * 601, 601, "601 lines")
         self.assert_lawful("src/core/a.c", "\n" * 600)
 
+    def test_a_wide_line_is_named(self):
+        self.assert_breach("src/core/a.c", "\n" + "/" * 121 + "\n", 2, "121 columns")
+        self.assert_lawful("src/core/a.c", "/" * 120 + "\n")
+
     def test_a_vague_name_is_named(self):
         self.assert_breach("src/core/utils.c", "\n", 1, "utils")
 
