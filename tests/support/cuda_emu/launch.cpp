@@ -67,7 +67,7 @@ static void run_share(emu_worker *worker, emu_grid *grid, const std::vector<long
  * and joining them orders the launch, as a stream does. */
 static void run_grid(emu_grid grid)
 {
-    static std::vector<emu_worker *> workers;
+    static std::vector<emu_worker *> &workers = *new std::vector<emu_worker *>; /* never destroyed: else a leak */
     std::vector<long> blocks = block_order(&grid);
     size_t n = std::min((size_t)n_workers, blocks.size());
     while (workers.size() < n) workers.push_back(emu_worker_new());
