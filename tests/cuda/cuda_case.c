@@ -15,6 +15,14 @@ enum { ALL_ORDERS = 0 };
 enum { ALL_ORDERS = 1 };
 #endif
 
+/* Addresses decide how a kernel reads, not what it does with the gradient: to ThreadSanitizer, under which a pass takes
+ * ten times as long, forward passes and whole gradients that are added show both ways. */
+#ifdef __SANITIZE_THREAD__
+enum { ALL_ADDRESSES = 0 };
+#else
+enum { ALL_ADDRESSES = 1 };
+#endif
+
 /* Gradients are added onto this. */
 #define START 0.75
 
@@ -335,7 +343,8 @@ static void check_pass(checker *k, const pass *p, bool first)
     execute(k, p, &want, NULL, 0);
     execute(k, p, &identity, k->run->cuda, 0);
     compare(&k->t, p, &identity, &want, NULL);
-    check_again(k, p, &identity, EMU_IDENTITY, 0, 1, "when inputs lie at odd addresses");
+    if (ALL_ADDRESSES || p->accumulate == p->want)
+        check_again(k, p, &identity, EMU_IDENTITY, 0, 1, "when inputs lie at odd addresses");
     if (ALL_ORDERS) {
         check_again(k, p, &identity, EMU_REVERSE, 0, 0, "when threads run in reverse order");
         for (int seed = 1; seed <= k->run->seeds; seed++)

@@ -155,6 +155,26 @@ Test(cuda_optim, sums_of_squares_have_the_same_bits_in_every_order_and_place)
     emulated_device_free(cuda);
 }
 
+/* A launch has as many blocks as chunks: what no launch has written is not read, nor added to. */
+Test(cuda_optim, a_later_launch_of_a_sum_of_squares_may_have_more_blocks)
+{
+    enum { SMALL = 48, LARGE_ELEMS = 60 * 8192 - 5 };
+    static float one = 3, large[LARGE_ELEMS];
+    ebb__cuda *cuda = emulated_device_new();
+    ebb_arg args[SMALL + 1];
+    for (int64_t k = 0; k < LARGE_ELEMS; k++) large[k] = 2;
+    for (int i = 0; i <= SMALL; i++) {
+        int64_t n = i < SMALL ? 1 : LARGE_ELEMS;
+        check_ok(ebb_arg_set(&args[i], EBB_F32, 1, &n));
+        args[i].data = i < SMALL ? &one : large;
+    }
+    check_ok(ebb__cuda_sum_squares(cuda, args, SMALL + 1));
+    cr_expect(cuda->partials[0] == SMALL * 9.0 + LARGE_ELEMS * 4.0, "%.17g", cuda->partials[0]);
+    check_ok(ebb__cuda_sum_squares(cuda, args, 2)); /* after a larger one */
+    cr_expect(cuda->partials[0] == 18, "%.17g", cuda->partials[0]);
+    emulated_device_free(cuda);
+}
+
 Test(cuda_optim, scaling_reaches_each_element_once)
 {
     ebb__cuda *cuda = emulated_device_new();

@@ -289,9 +289,11 @@ static inline int ebb__slices(int64_t head_dim, int h)
         bool two = (own)->common.head_dim > EBB__SLICE;                                                         \
         switch ((own)->common.dtype) {                                                                          \
         case EBB_F32: return two ? run<float, 4, 2>(cuda, own) : run<float, 4, 1>(cuda, own);                   \
-        case EBB_F16: return two ? run<__half, 4, 2>(cuda, own) : run<__half, 4, 1>(cuda, own);                 \
         case EBB_BF16: return two ? run<__nv_bfloat16, 4, 2>(cuda, own) : run<__nv_bfloat16, 4, 1>(cuda, own);  \
-        default: return run<double, 2, 1>(cuda, own);                                                           \
+        EBB__OTHER_FLOATS(                                                                                      \
+            case EBB_F16: return two ? run<__half, 4, 2>(cuda, own) : run<__half, 4, 1>(cuda, own);)            \
+        EBB__OTHER_FLOATS(case EBB_F64: return run<double, 2, 1>(cuda, own);)                                   \
+        default: return ebb__cuda_no_dtype(cuda, (own)->common.dtype);                                          \
         }                                                                                                       \
     } while (0)
 

@@ -109,17 +109,28 @@ template <class T> EBB_DEVICE void ebb__put(T *p, ebb__real<T> v, bool accumulat
     ebb__store(p, accumulate ? ebb__load(p) + v : v);
 }
 
+static inline ebb_status ebb__cuda_no_dtype(const ebb__cuda *cuda, ebb_dtype dtype)
+{
+    return cuda->host->fail(EBB_EDTYPE, "%s: dtype number %d has no CUDA kernel; f32, f64, f16 and bf16 have", cuda->op,
+                            (int)dtype);
+}
+
+/* EBB_CUDA_FEW_DTYPES, for tests that run nothing else: kernels of f32 and bf16 only. */
+#ifdef EBB_CUDA_FEW_DTYPES
+#define EBB__OTHER_FLOATS(...)
+#else
+#define EBB__OTHER_FLOATS(...) __VA_ARGS__
+#endif
+
 /* EBB_FLOATS(cuda, dtype, T, statements): runs the statements with T as the stored type; the enclosing function
  * returns EDTYPE for a dtype that is not a float. */
 #define EBB_FLOATS(cuda, dtype_, T, ...)                                                                    \
     switch (dtype_) {                                                                                       \
     case EBB_F32: { typedef float T; __VA_ARGS__; break; }                                                  \
-    case EBB_F64: { typedef double T; __VA_ARGS__; break; }                                                 \
-    case EBB_F16: { typedef __half T; __VA_ARGS__; break; }                                                 \
     case EBB_BF16: { typedef __nv_bfloat16 T; __VA_ARGS__; break; }                                         \
-    default:                                                                                                \
-        return (cuda)->host->fail(EBB_EDTYPE, "%s: dtype number %d has no CUDA kernel; f32, f64, f16 and "  \
-                                  "bf16 have", (cuda)->op, (int)(dtype_));                                  \
+    EBB__OTHER_FLOATS(case EBB_F64: { typedef double T; __VA_ARGS__; break; })                              \
+    EBB__OTHER_FLOATS(case EBB_F16: { typedef __half T; __VA_ARGS__; break; })                              \
+    default: return ebb__cuda_no_dtype(cuda, dtype_);                                                       \
     }
 
 /* ---- sums and maxima of a warp and of a block ------------------------------------------------ */

@@ -2,8 +2,7 @@
  * broadcast operand is summed to the operand's shape. */
 #include "ops/cuda/reduce.h"
 
-EBB__FORMULA(sum_of, 2, a + b)
-EBB__FORMULA(difference, 2, a - b)
+EBB__FORMULA(sum_of, 2, a + b *p) /* p: 1, or -1 for a difference */
 EBB__FORMULA(product, 2, a *b)
 EBB__FORMULA(quotient, 2, a / b)
 
@@ -14,10 +13,15 @@ EBB__FORMULA(divisor_grad, 3, -(a / c) * (b / c)) /* dy, x, divisor: c * c could
 EBB__FORMULA(plain, 1, a)
 
 template <class F>
-static ebb_status forward(void *self, const ebb_call *call)
+static ebb_status forward(void *self, const ebb_call *call, double p)
 {
-    return ebb__cuda_run_elementwise<F>((ebb__cuda *)self, { &call->out[0], false, { &call->in[0], &call->in[1] }, 0 });
+    return ebb__cuda_run_elementwise<F>((ebb__cuda *)self, { &call->out[0], false, { &call->in[0], &call->in[1] }, p });
 }
+
+static ebb_status add_forward(void *self, const ebb_call *call) { return forward<sum_of>(self, call, 1); }
+static ebb_status sub_forward(void *self, const ebb_call *call) { return forward<sum_of>(self, call, -1); }
+static ebb_status mul_forward(void *self, const ebb_call *call) { return forward<product>(self, call, 0); }
+static ebb_status div_forward(void *self, const ebb_call *call) { return forward<quotient>(self, call, 0); }
 
 /* Operand i's gradient, scale * f(dy, ...).  Elementwise: f where shapes agree but for dims of 1 in front;
  * Summed: f under a sum. */
@@ -58,7 +62,7 @@ static ebb_status div_backward(void *self, const ebb_call *call)
     return st == EBB_OK ? gradient<quotient, quotient>(self, call, 0, 1, &call->in[1], NULL) : st;
 }
 
-extern "C" const ebb__accel_op ebb_cuda_add = { "add", forward<sum_of>, add_backward };
-extern "C" const ebb__accel_op ebb_cuda_sub = { "sub", forward<difference>, sub_backward };
-extern "C" const ebb__accel_op ebb_cuda_mul = { "mul", forward<product>, mul_backward };
-extern "C" const ebb__accel_op ebb_cuda_div = { "div", forward<quotient>, div_backward };
+extern "C" const ebb__accel_op ebb_cuda_add = { "add", add_forward, add_backward };
+extern "C" const ebb__accel_op ebb_cuda_sub = { "sub", sub_forward, sub_backward };
+extern "C" const ebb__accel_op ebb_cuda_mul = { "mul", mul_forward, mul_backward };
+extern "C" const ebb__accel_op ebb_cuda_div = { "div", div_forward, div_backward };

@@ -7,7 +7,6 @@
 
 /* Forward: a is x.  Backward: a is dy, b the saved x or y.  p: the attribute. */
 EBB__FORMULA(scale, 1, a *p)
-EBB__FORMULA(neg, 1, -a)
 EBB__FORMULA(exponential, 1, ebb__exp(a))
 EBB__FORMULA(exponential_grad, 2, a *b)
 EBB__FORMULA(tangent, 1, ebb__tanh(a))
@@ -53,7 +52,6 @@ static ebb_status backward(void *self, const ebb_call *call, const ebb_arg *save
     }                                                                                    \
     extern "C" const ebb__accel_op ebb_cuda_##id = { #id, id##_forward, id##_backward };
 
-EBB__UNARY(neg, neg, neg, NULL)
 EBB__UNARY(exp, exponential, exponential_grad, &call->out[0])
 EBB__UNARY(tanh, tangent, tangent_grad, &call->out[0])
 EBB__UNARY(sigmoid, sigmoid, sigmoid_grad, &call->out[0])
@@ -70,6 +68,9 @@ static ebb_status scale_backward(void *self, const ebb_call *call)
     return backward<scale>(self, call, NULL, EBB_ATTRS(call, const ebb__scale_attrs)->factor);
 }
 
+static ebb_status neg_forward(void *self, const ebb_call *call) { return forward<scale>(self, call, -1); }
+static ebb_status neg_backward(void *self, const ebb_call *call) { return backward<scale>(self, call, NULL, -1); }
+
 static bool is_erf(const ebb_call *call) { return EBB_ATTRS(call, const ebb__gelu_attrs)->kind == EBB_GELU_ERF; }
 
 static ebb_status gelu_forward(void *self, const ebb_call *call)
@@ -84,4 +85,5 @@ static ebb_status gelu_backward(void *self, const ebb_call *call)
 }
 
 extern "C" const ebb__accel_op ebb_cuda_scale = { "scale", scale_forward, scale_backward };
+extern "C" const ebb__accel_op ebb_cuda_neg = { "neg", neg_forward, neg_backward };
 extern "C" const ebb__accel_op ebb_cuda_gelu = { "gelu", gelu_forward, gelu_backward };

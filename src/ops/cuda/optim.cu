@@ -282,10 +282,10 @@ EBB_DEVICE double squares_f64(const vector &x, int64_t begin, int64_t end)
     return sum;
 }
 
-/* Block b adds the squares of chunks b, b + gridDim.x, ... onto partials[b] (first: writes it).  The grid
- * never differs, so neither do the bits, on any device. */
+/* Block b adds the squares of chunks b, b + gridDim.x, ... onto partials[b], or writes it where none before had a block
+ * b: partials from `written` on.  The grid is the same on any device, so the bits are too. */
 EBB_KERNEL void __launch_bounds__(EBB__CUDA_THREADS)
-sum_squares_f64(double *partials, vectors batch, bool first)
+sum_squares_f64(double *partials, vectors batch, unsigned written)
 {
     double sum = 0;
     for (int64_t chunk = blockIdx.x; chunk < batch.cut.first[batch.cut.n]; chunk += gridDim.x) {
@@ -296,27 +296,28 @@ sum_squares_f64(double *partials, vectors batch, bool first)
         sum += x.f64 ? squares_f64<double>(x, begin, end) : squares_f64<float>(x, begin, end);
     }
     sum = ebb__block_sum<EBB__CUDA_THREADS>(sum);
-    if (threadIdx.x == 0) partials[blockIdx.x] = first ? sum : partials[blockIdx.x] + sum;
+    if (threadIdx.x == 0) partials[blockIdx.x] = blockIdx.x < written ? partials[blockIdx.x] + sum : sum;
 }
 
-/* partials[0] = the sum of all; one block. */
-EBB_KERNEL void __launch_bounds__(EBB__CUDA_PARTIALS) sum_partials_f64(double *partials)
+/* partials[0] = the sum of those written; one block. */
+EBB_KERNEL void __launch_bounds__(EBB__CUDA_PARTIALS) sum_partials_f64(double *partials, unsigned written)
 {
-    double sum = ebb__block_sum<EBB__CUDA_PARTIALS>(partials[threadIdx.x]);
+    double sum = ebb__block_sum<EBB__CUDA_PARTIALS>(threadIdx.x < written ? partials[threadIdx.x] : 0);
     if (threadIdx.x == 0) partials[0] = sum;
 }
 
 ebb_status ebb__cuda_sum_squares(ebb__cuda *cuda, const ebb_arg *args, int n)
 {
     double *partials = cuda->partials;
-    bool first = true;
-    int from = 0;
-    do { /* once at least: no args make 0 */
+    unsigned written = 0; /* no elements make 0 */
+    for (int from = 0; from < n;) {
         const vectors batch = next_vectors(args, n, &from);
-        EBB_LAUNCH(cuda, sum_squares_f64, EBB__CUDA_PARTIALS, EBB__CUDA_THREADS, 0, partials, batch, first);
-        first = false;
-    } while (from < n);
-    EBB_LAUNCH(cuda, sum_partials_f64, 1, EBB__CUDA_PARTIALS, 0, partials);
+        const int64_t n_chunks = batch.cut.first[batch.cut.n];
+        const unsigned blocks = n_chunks < EBB__CUDA_PARTIALS ? (unsigned)n_chunks : EBB__CUDA_PARTIALS;
+        EBB_LAUNCH(cuda, sum_squares_f64, blocks, EBB__CUDA_THREADS, 0, partials, batch, written);
+        if (blocks > written) written = blocks;
+    }
+    EBB_LAUNCH(cuda, sum_partials_f64, 1, EBB__CUDA_PARTIALS, 0, partials, written);
     return EBB_OK;
 }
 

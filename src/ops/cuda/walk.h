@@ -108,9 +108,8 @@ template <class Index, int N>
 EBB_DEVICE void ebb__cuda_locate_by(const ebb__cuda_walk &walk, int64_t at, int64_t (&offsets)[N])
 {
     Index rest = (Index)at;
-#pragma unroll
-    for (int d = EBB_MAX_DIMS - 1; d > 0; d--) {
-        if (d >= walk.ndim) continue;
+#pragma unroll 1 /* most walks have one dim or two; unrolled, the divisions are most of a kernel's code */
+    for (int d = walk.ndim - 1; d > 0; d--) {
         Index size = (Index)walk.dims[d], next = rest / size;
         int64_t index = (int64_t)(rest - next * size);
 #pragma unroll

@@ -92,8 +92,9 @@ static void let_go(const retired_block &b)
         host_free(b.p, b.bytes);
         return;
     }
-    for (size_t i = 0; i < b.bytes; i++)
-        if ((unsigned char)b.p[i] != GARBAGE) die("queued work wrote to freed memory, %zu bytes", b.bytes);
+    /* each byte is the next one: quicker than one by one */
+    bool untouched = b.bytes == 0 || ((unsigned char)b.p[0] == GARBAGE && memcmp(b.p, b.p + 1, b.bytes - 1) == 0);
+    if (!untouched) die("queued work wrote to freed memory, %zu bytes", b.bytes);
     free(b.p);
 }
 
