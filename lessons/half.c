@@ -73,9 +73,7 @@ LESSON(half, "Half precision halves activations, not states")
     scale.scale = 0x1p38;
     for (made = false; !made; skipped += !made) STEP(scaled_step(optim, v, &scale, &grad, &made));
     DO(ebb_optim_drop(&optim));
-    CHECK(skipped == 3 && scale.scale == 0x1p35 && fabs(grad - 9.5e-10) < 1e-11,
-          "With the loss times 2^38 it was inf: %s steps were skipped, "
-          "each halving the scale. Then it is %s, which is 9.5e-10 again.",
-          number(skipped), number(grad));
+    CHECK(skipped == 3 && scale.scale == 0x1p35 && fabs(grad - 9.5e-10) < 1e-11, "With the loss times 2^38 it was inf: "
+          "%s steps were skipped, each halving the scale. Then it is %s again.", number(skipped), number(grad));
     return EBB_OK;
 }
