@@ -5,7 +5,7 @@ PRESETS ?= release debug tsan
 help:
 	@echo 'make demo    install what is missing, build, train two models, compare their memory'
 	@echo 'make test    build and run all tests, as released and under sanitizers (PRESETS="$(PRESETS)")'
-	@echo 'make build   build/release/bin/ebb and build/release/lib/libebb.so'
+	@echo 'make build   build/release/bin/ebb and build/release/lib/libebb.so, and libebb_cuda.so where nvcc is'
 	@echo 'make bench   run the benchmarks; each prints one JSON object'
 	@echo 'make format  clang-format on all C files'
 	@echo 'make clean   remove build/'
@@ -13,11 +13,12 @@ help:
 build:
 	@scripts/install-packages.sh build
 	@cmake --preset release
-	@cmake --build --preset release --target ebb_program
+	@cmake --build --preset release --target ebb_program ebb_plugins
 
 demo:
 	@scripts/install-packages.sh build data
-	@$(MAKE) --no-print-directory build
+	@cmake --preset release
+	@cmake --build --preset release --target ebb_program
 	@scripts/demo.sh
 
 test:

@@ -13,8 +13,10 @@ build=${EBB_GPU_BUILD:-$root/build/gpu}
 build_seconds=${EBB_GPU_BUILD_SECONDS:-300}
 started=$(date +%s)
 dry=no
+check=no
 for option in "$@"; do
     if [ "$option" = --dry ]; then dry=yes; fi
+    if [ "$option" = --check ]; then check=yes; fi
 done
 
 case $build_seconds in
@@ -24,6 +26,7 @@ case $build_seconds in
 esac
 # Before a build that takes minutes.
 python3 "$here/gpu_race.py" --ebb "$build/bin/ebb" --ops "$build/bin/gpu_ops" "$@" --check || exit 2
+[ $check = no ] || exit 0
 
 # Runs the command, with what is left of the build's time; --dry: lists it, as a shell reads it.
 build_step() {

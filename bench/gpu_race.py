@@ -164,7 +164,8 @@ class Race:
 def predict_and_measure(race, row):
     """Peaks of a dry run and of a run, and the run's speed."""
     name = "%s, checkpoint %s" % (row["dtype"], row["checkpoint"])
-    dry = "dry:" + race.args.device + ("" if race.args.device == "cpu" else ":0")
+    numbered = race.args.device == "cpu" or ":" in race.args.device
+    dry = "dry:" + race.args.device + ("" if numbered else ":0")
     found = race.ebb("estimate " + name, "estimate", row["dtype"], row["checkpoint"], dry)
     if found:
         row["predicted_peak_bytes"] = found.get("peak_allocated_bytes")
@@ -346,7 +347,7 @@ def torch_main(arguments):
 def main():
     if sys.argv[1:2] == ["torch"]:
         return torch_main(sys.argv[2:])
-    a = argparse.ArgumentParser()
+    a = argparse.ArgumentParser(allow_abbrev=False)  # gpu.sh looks for --dry itself
     a.add_argument("--ebb", required=True)
     a.add_argument("--ops", required=True)
     a.add_argument("--device", default="cuda")
@@ -361,6 +362,11 @@ def main():
     a.add_argument("--dry", action="store_true")
     a.add_argument("--check", action="store_true", help="only says what is wrong with the options")
     args = a.parse_args()
+    try:
+        if args.out:
+            os.makedirs(args.out, exist_ok=True)
+    except OSError as error:
+        a.error(f"--out {args.out}: {error.strerror}; expected a folder")
     return 0 if args.check else race_all(args)
 
 

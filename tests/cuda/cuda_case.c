@@ -197,8 +197,12 @@ static void run_kernel(ebb_call *c, const pass *p, ebb__cuda *cuda)
     free(scratch);
 }
 
-static void run_forward(outcome *o, const case_call *t, const pass *p, ebb__cuda *cuda, int64_t shift)
+/* What lies an element behind an address aligned for everything. */
+typedef enum odd_place { ODD_NOTHING, ODD_INPUTS, ODD_RESULTS } odd_place;
+
+static void run_forward(outcome *o, const case_call *t, const pass *p, ebb__cuda *cuda, odd_place odd)
 {
+    const int64_t shift = odd == ODD_INPUTS, results = odd == ODD_RESULTS;
     buffers b = { .n = 0 };
     ebb_call c = t->call;
     bool in_place = p->over == OVER_IN;
@@ -211,7 +215,7 @@ static void run_forward(outcome *o, const case_call *t, const pass *p, ebb__cuda
     }
     for (int j = 0; j < c.n_out; j++) {
         bool aux = j >= c.n_out - c.op->n_aux;
-        c.out[j].data = aux && p->no_aux ? NULL : in_place && j == 0 ? c.in[0].data : take(&b, &c.out[j], NULL, 0);
+        c.out[j].data = aux && p->no_aux ? NULL : in_place && j == 0 ? c.in[0].data : take(&b, &c.out[j], NULL, results);
     }
     run_kernel(&c, p, cuda);
     for (int j = 0; j < c.n_out; j++) o->out[j] = keep(&c.out[j]);
@@ -227,9 +231,9 @@ static uint32_t needed(const case_call *t, unsigned want)
 }
 
 /* `saved`: what forward gave on the same device. */
-static void run_backward(outcome *o, const case_call *t, const outcome *saved, const pass *p, ebb__cuda *cuda,
-                         int64_t shift)
+static void run_backward(outcome *o, const case_call *t, const outcome *saved, const pass *p, ebb__cuda *cuda, odd_place odd)
 {
+    const int64_t shift = odd == ODD_INPUTS, results = odd == ODD_RESULTS;
     buffers b = { .n = 0 };
     ebb_call c = t->call;
     uint32_t needs = needed(t, p->want);
@@ -247,7 +251,7 @@ static void run_backward(outcome *o, const case_call *t, const outcome *saved, c
         lay_out(&c.din[i], &t->call.in[i]);
         if (i == 0 && p->over == OVER_DOUT && ebb_arg_is_contiguous(&c.dout[0])) c.din[0].data = c.dout[0].data;
         else if (i == 0 && p->over == OVER_IN && c.in[0].data) c.din[0].data = c.in[0].data;
-        else c.din[i].data = take(&b, &c.din[i], NULL, 0);
+        else c.din[i].data = take(&b, &c.din[i], NULL, results);
         for (int64_t k = 0; k < c.din[i].elems && c.accumulate[i]; k++) case_set(&c.din[i], k, START);
     }
     run_kernel(&c, p, cuda);
@@ -315,23 +319,23 @@ typedef struct checker {
     outcome saved_cpu, saved_cuda; /* of the first pass, forward */
 } checker;
 
-static void execute(checker *k, const pass *p, outcome *o, ebb__cuda *cuda, int64_t shift)
+static void execute(checker *k, const pass *p, outcome *o, ebb__cuda *cuda, odd_place odd)
 {
     memset(o, 0, sizeof *o);
     if (p->direction == EBB_FORWARD && k->t.call.op->flags & EBB_OP_VIEW) return;
     const case_call *t = cuda ? &k->t : k->cpu;
-    if (p->direction == EBB_FORWARD) run_forward(o, t, p, cuda, shift);
-    else run_backward(o, t, cuda ? &k->saved_cuda : &k->saved_cpu, p, cuda, shift);
+    if (p->direction == EBB_FORWARD) run_forward(o, t, p, cuda, odd);
+    else run_backward(o, t, cuda ? &k->saved_cuda : &k->saved_cpu, p, cuda, odd);
     k->run->n_passes++;
 }
 
-/* As it was, but for the order of threads or the addresses of inputs. */
+/* As it was, but for the order of threads or the addresses of inputs or results. */
 static void check_again(checker *k, const pass *p, const outcome *identity, emu_order order, unsigned seed,
-                        int64_t shift, const char *changed)
+                        odd_place odd, const char *changed)
 {
     outcome other;
     emu_set_order(order, seed);
-    execute(k, p, &other, k->run->cuda, shift);
+    execute(k, p, &other, k->run->cuda, odd);
     compare(&k->t, p, &other, identity, changed);
     outcome_free(&other);
 }
@@ -340,15 +344,16 @@ static void check_pass(checker *k, const pass *p, bool first)
 {
     outcome want, identity;
     emu_set_order(EMU_IDENTITY, 0);
-    execute(k, p, &want, NULL, 0);
-    execute(k, p, &identity, k->run->cuda, 0);
+    execute(k, p, &want, NULL, ODD_NOTHING);
+    execute(k, p, &identity, k->run->cuda, ODD_NOTHING);
     compare(&k->t, p, &identity, &want, NULL);
     if (ALL_ADDRESSES || p->accumulate == p->want)
-        check_again(k, p, &identity, EMU_IDENTITY, 0, 1, "when inputs lie at odd addresses");
+        check_again(k, p, &identity, EMU_IDENTITY, 0, ODD_INPUTS, "when inputs lie at odd addresses");
+    if (ALL_ADDRESSES) check_again(k, p, &identity, EMU_IDENTITY, 0, ODD_RESULTS, "when results lie at odd addresses");
     if (ALL_ORDERS) {
-        check_again(k, p, &identity, EMU_REVERSE, 0, 0, "when threads run in reverse order");
+        check_again(k, p, &identity, EMU_REVERSE, 0, ODD_NOTHING, "when threads run in reverse order");
         for (int seed = 1; seed <= k->run->seeds; seed++)
-            check_again(k, p, &identity, EMU_RANDOM, (unsigned)seed, 0, "when threads run in random order");
+            check_again(k, p, &identity, EMU_RANDOM, (unsigned)seed, ODD_NOTHING, "when threads run in random order");
     }
     if (first) {
         k->saved_cpu = want;

@@ -25,14 +25,17 @@ static double value_of(int i, int part, int64_t k)
     return part == 3 ? x * x : x; /* the second moment is not negative */
 }
 
-/* shifted: `w` and so on lie at odd addresses. */
-static void make(tensor *t, int i, bool shifted)
+enum { ALL_PARTS = 15 };
+
+/* odd: the parts (bits) that lie at odd addresses. */
+static void make(tensor *t, int i, unsigned odd)
 {
     t->dtype = i % 3 == 2 ? EBB_F64 : EBB_F32;
     t->n = sizes[i % (int)(sizeof sizes / sizeof sizes[0])];
     t->keep = i % 2 ? 1 : 0.99;
-    size_t bytes = ebb_dtype_bytes(t->dtype), shift = shifted ? bytes : 0;
+    size_t bytes = ebb_dtype_bytes(t->dtype);
     for (int part = 0; part < 4; part++) {
+        size_t shift = odd >> part & 1 ? bytes : 0;
         t->base[part] = malloc((size_t)t->n * bytes + shift + 1);
         t->at[part] = t->base[part] + shift;
         for (int64_t k = 0; k < t->n; k++) {
@@ -43,10 +46,12 @@ static void make(tensor *t, int i, bool shifted)
     }
 }
 
+/* Of each four one with all parts at odd addresses, and one with one of them. */
 static tensor *make_all(bool shift_all)
 {
     tensor *all = calloc(N_TENSORS, sizeof *all);
-    for (int i = 0; i < N_TENSORS; i++) make(&all[i], i, shift_all || i % 4 == 3);
+    for (int i = 0; i < N_TENSORS; i++)
+        make(&all[i], i, shift_all || i % 4 == 3 ? ALL_PARTS : i % 4 == 1 ? 1u << i / 4 % 4 : 0);
     return all;
 }
 

@@ -36,6 +36,7 @@ void fake_change(fake_changes c)
     options.seed = c.seed ? c.seed : 1;
     options.fail_nth = c.fail_nth;
     options.refuse_launches = c.refuse_launches;
+    options.engine = c.engine;
     if (c.mib) options.capacity_bytes = c.mib << 20;
     if (c.compute) options.compute = c.compute;
     if (c.devices) options.devices = c.devices;

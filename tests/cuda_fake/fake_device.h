@@ -34,6 +34,7 @@ typedef struct fake_changes {
     int compute, devices;
     long fail_nth;
     bool refuse_launches;
+    fake_engine engine;
 } fake_changes;
 
 void fake_change(fake_changes changes);

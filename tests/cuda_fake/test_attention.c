@@ -18,6 +18,7 @@ static const attention_case cases[] = {
     { 1, 4, 7, 3, 3, 16, EBB_F16, .causal = false },
     { 2, 6, 6, 4, 2, 8, EBB_F16, .causal = true },
     { 1, 6, 6, 4, 1, 8, EBB_BF16, .packed = true },
+    { 3, 16, 16, 4, 2, 8, EBB_BF16, .causal = true }, /* sums of rows beyond a block of 256 bytes */
 };
 enum { N_CASES = sizeof cases / sizeof *cases, Q = 0, K, V, N_PARTS };
 
@@ -244,6 +245,31 @@ Test(attention, what_cudnn_cannot_do_is_not_taken)
     with_fake(d) refuse_all(&d, false);
     setenv("EBB_CUDA_ATTENTION", "fast", 1);
     with_fake(d) refuse_all(&d, true);
+}
+
+/* Own kernels do it then. */
+static void check_forward_taken(fake_device *d, bool expected, const char *what)
+{
+    const attention_case *c = &cases[0];
+    heads at = layout(c);
+    size_t bytes = bytes_of(at.elems, EBB_F32);
+    char *in = fake_new(d, bytes), *out = fake_new(d, bytes);
+    ebb__cuda_attention_call call = call_of(c, &at, in, in);
+    bool taken = !expected;
+    call.out.data = out;
+    plugin_ok(ebb__cuda_attention_forward(d->self, &call, &taken));
+    cr_assert(taken == expected, "%s", what);
+    fake_delete(d, out, bytes);
+    fake_delete(d, in, bytes);
+}
+
+Test(attention, engines_that_want_too_much_or_have_no_order_are_not_taken)
+{
+    with_fake(d) check_forward_taken(&d, true, "a good engine");
+    with_fake(d, .engine = FAKE_ENGINE_GREEDY) check_forward_taken(&d, false, "one that wants too much");
+    with_fake(d, .engine = FAKE_ENGINE_UNORDERED) check_forward_taken(&d, false, "one without an order");
+    setenv("EBB_CUDA_ATTENTION", "fast", 1);
+    with_fake(d, .engine = FAKE_ENGINE_UNORDERED) check_forward_taken(&d, true, "one without an order, as asked for");
 }
 
 Test(attention, own_kernels_can_be_asked_for)

@@ -69,6 +69,38 @@ Test(stream, tickets_grow_and_are_done_in_order)
     }
 }
 
+/* Else memory of what is still on its way would be used again. */
+Test(stream, a_wait_says_nothing_of_later_tickets)
+{
+    int later = 0;
+    for (unsigned seed = 1; seed <= SEEDS; seed++) {
+        with_fake(d, .deferred = true, .seed = seed) {
+            const ebb__accel *t = d.table;
+            ebb__provider pinned = t->pinned(d.self);
+            ebb__accel_stream *side;
+            uint64_t first, second;
+            char byte = 9, *back = pinned.alloc(pinned.self, N);
+            void *p = fake_new_from(&d, &byte, 1);
+            plugin_ok(t->synchronize(d.self));
+            plugin_ok(t->stream_open(&side, d.self));
+            back[0] = 0;
+            plugin_ok(t->record(d.self, side, &first));
+            plugin_ok(t->copy(d.self, side, back, p, 1, EBB__FROM_DEVICE));
+            plugin_ok(t->record(d.self, side, &second));
+            plugin_ok(t->wait(d.self, side, first));
+            bool done = t->is_done(d.self, side, second);
+            cr_assert(!done || back[0] == 9, "seed %u: done, and nothing has come", seed);
+            later += !done;
+            plugin_ok(t->wait(d.self, side, second));
+            cr_assert(back[0] == 9);
+            t->stream_close(d.self, side);
+            pinned.free(pinned.self, back, N);
+            fake_delete(&d, p, 1);
+        }
+    }
+    cr_assert(later > 0, "in %d seeds the second was always done", SEEDS);
+}
+
 Test(stream, events_are_used_again)
 {
     with_fake(d) {

@@ -30,6 +30,13 @@
 extern "C" {
 #endif
 
+/* What cuDNN's one engine is like. */
+typedef enum fake_engine {
+    FAKE_ENGINE_GOOD,
+    FAKE_ENGINE_GREEDY,   /* its plans want more memory than there is */
+    FAKE_ENGINE_UNORDERED /* notes that its sums have no fixed order */
+} fake_engine;
+
 typedef struct fake_options {
     size_t capacity_bytes;
     bool deferred, protect, cudnn, vmm;
@@ -37,6 +44,7 @@ typedef struct fake_options {
     long fail_nth;    /* counted from the last fake_set_options(); 0: none */
     bool refuse_launches; /* a launch that fails is refused; else its kernel crashes, which later calls tell */
     double fail_rate;
+    fake_engine engine;
     int devices, compute, driver;
 } fake_options;
 

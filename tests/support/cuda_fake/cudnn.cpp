@@ -423,12 +423,13 @@ cudnnStatus_t finalize(cudnnBackendDescriptor_t d)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* The heuristic's one result, an engine's notes (none), a plan's workspace. */
+/* The heuristic's one result, an engine's notes, a plan's workspace. */
 cudnnStatus_t get_attribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t,
                             int64_t wanted, int64_t *n, void *values)
 {
     FAKE_CUDNN_CALL("cudnnBackendGetAttribute", CUDNN_STATUS_INTERNAL_ERROR);
-    int64_t bytes = PLAN_BYTES;
+    int64_t bytes = options.engine == FAKE_ENGINE_GREEDY ? INT64_MAX : PLAN_BYTES;
+    cudnnBackendNumericalNote_t note = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
     *n = 1;
     switch (name) {
     case CUDNN_ATTR_ENGINEHEUR_RESULTS: {
@@ -439,7 +440,10 @@ cudnnStatus_t get_attribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeNam
         return CUDNN_STATUS_SUCCESS;
     }
     case CUDNN_ATTR_ENGINECFG_ENGINE: return CUDNN_STATUS_SUCCESS;
-    case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE: *n = 0; return CUDNN_STATUS_SUCCESS;
+    case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE:
+        *n = options.engine == FAKE_ENGINE_UNORDERED;
+        if (*n) memcpy(values, &note, sizeof note);
+        return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE: memcpy(values, &bytes, sizeof bytes); return CUDNN_STATUS_SUCCESS;
     default: die("cudnnBackendGetAttribute(%d) is not modelled", (int)name);
     }
