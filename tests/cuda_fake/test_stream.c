@@ -84,6 +84,7 @@ Test(stream, a_wait_says_nothing_of_later_tickets)
             plugin_ok(t->synchronize(d.self));
             plugin_ok(t->stream_open(&side, d.self));
             back[0] = 0;
+            plugin_ok(t->copy(d.self, side, back + 1, p, 1, EBB__FROM_DEVICE));
             plugin_ok(t->record(d.self, side, &first));
             plugin_ok(t->copy(d.self, side, back, p, 1, EBB__FROM_DEVICE));
             plugin_ok(t->record(d.self, side, &second));
