@@ -8,6 +8,13 @@
 #include "support/training.h"
 #include "train/run.h"
 
+static void check_text(const char *text, const char *const sets[4], const char *what)
+{
+    ebb_config *config = config_of(text, sets);
+    check_estimate(config, 1, NULL, what);
+    ebb_config_free(config);
+}
+
 Test(estimate, drawn_configs_use_what_was_said)
 {
     check_drawn_estimates(1, CASES(40, 15));
@@ -20,9 +27,7 @@ Test(estimate, steps_that_are_skipped_do_not_change_what_is_said)
         "{\"model\":{\"type\":\"mlp\",\"input\":9,\"hidden\":[20],\"output\":3},"
         "\"data\":{\"type\":\"synthetic\",\"kind\":\"samples\",\"items\":22,\"eval_items\":7,\"workers\":0},"
         "\"train\":{\"steps\":3000,\"batch\":4,\"accumulate\":2,\"eval_every\":17}}";
-    ebb_config *config = config_of(text, (const char *const[4]){ NULL });
-    check_estimate(config, 1, NULL, "3000 steps");
-    ebb_config_free(config);
+    check_text(text, (const char *const[4]){ NULL }, "3000 steps");
     check_no_live_blocks();
 }
 
@@ -40,9 +45,7 @@ Test(estimate, micro_batches_that_are_left_out_do_not_change_what_is_said)
     for (int i = 0; i < 35; i++) {
         snprintf(accumulate, sizeof accumulate, "train.accumulate=%d", 1 + i / 5);
         snprintf(what, sizeof what, "%s %s", accumulate, more[i % 5]);
-        ebb_config *config = config_of(text, (const char *const[4]){ accumulate, more[i % 5] });
-        check_estimate(config, 1, NULL, what);
-        ebb_config_free(config);
+        check_text(text, (const char *const[4]){ accumulate, more[i % 5] }, what);
     }
     check_no_live_blocks();
 }
@@ -98,9 +101,7 @@ Test(estimate, an_offset_plan_uses_what_was_said_whatever_is_cut_short)
         snprintf(eval, sizeof eval, "train.eval_every=%d", i % 3);
         snprintf(what, sizeof what, "%s %s %s", steps, batch, eval);
         const char *accumulate = i % 2 ? "train.accumulate=3" : "train.accumulate=1";
-        ebb_config *config = config_of(text, (const char *const[4]){ steps, batch, eval, accumulate });
-        check_estimate(config, 1, NULL, what);
-        ebb_config_free(config);
+        check_text(text, (const char *const[4]){ steps, batch, eval, accumulate }, what);
     }
     check_no_live_blocks();
 }
