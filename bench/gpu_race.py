@@ -75,6 +75,16 @@ def dtypes(text):
     return names
 
 
+def folder(path):
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f'"{path}": {error.strerror}; expected a folder')
+    if not os.access(path, os.W_OK):
+        raise argparse.ArgumentTypeError(f'"{path}": expected a folder that can be written to')
+    return path
+
+
 # ---- the race ----------------------------------------------------------------------------------------------
 
 
@@ -214,7 +224,6 @@ def race_torch(race, row, compiled):
 def race_all(args):
     model = TINY if args.tiny else FULL
     args.out = os.path.abspath(args.out or tempfile.mkdtemp(prefix="ebb-gpu-"))
-    os.makedirs(args.out, exist_ok=True)
     race = Race(args, os.path.join(args.out, "gpu-gpt.json"))
     write_config(race.path, model, args.steps)
     result = {"bench": "gpu", "device": args.device, "folder": args.out, "model": model, "batch": 8}
@@ -351,7 +360,7 @@ def main():
     a.add_argument("--ebb", required=True)
     a.add_argument("--ops", required=True)
     a.add_argument("--device", default="cuda")
-    a.add_argument("--out", help="folder for the config and the trace; else a new temporary one, which is named")
+    a.add_argument("--out", type=folder, help="folder for the config and the trace; else a new temporary one, which is named")
     a.add_argument("--python", default=os.environ.get("EBB_TORCH_PYTHON", sys.executable))
     a.add_argument("--seconds", type=seconds, default=460, help="since --started, the build's time included")
     a.add_argument("--most", type=seconds, default=float("inf"))
@@ -362,11 +371,6 @@ def main():
     a.add_argument("--dry", action="store_true")
     a.add_argument("--check", action="store_true", help="only says what is wrong with the options")
     args = a.parse_args()
-    try:
-        if args.out:
-            os.makedirs(args.out, exist_ok=True)
-    except OSError as error:
-        a.error(f"--out {args.out}: {error.strerror}; expected a folder")
     return 0 if args.check else race_all(args)
 
 

@@ -24,7 +24,7 @@ typedef struct ebb_plan_info {
  * every block.  Blocks are offloaded only where memory.offload is "auto".  It is within memory.limit and
  * memory.host_limit, too.  options: device, threads and steps matter; NULL is not allowed.
  * Owner: *out is the caller's; ebb_plan_free().  Errors: EBUDGET (nothing fits; the message names the
- * smallest budget that something fits, and what dominates it), ENOMEM, and what a dry run gives. */
+ * smallest budget for which a plan was found, and what dominates it), ENOMEM, and what a dry run gives. */
 EBB_API EBB_NODISCARD ebb_status ebb_plan_make(ebb_plan **out, const ebb_config *config,
                                                const ebb_train_options *options, size_t budget_bytes, bool allocated);
 /* Plans from the fastest to the smallest; each is slower and smaller than the one before.  *n of at most

@@ -113,6 +113,14 @@ class Race(unittest.TestCase):
         for what in ("import torch", "--compile", "--perfetto"):
             self.assertTrue(any(what in command for command in found["commands"]), what)
 
+    def test_a_numbered_device_is_predicted_as_that_one(self):
+        for device, dry in (("cuda:1", "dry:cuda:1"), ("cuda", "dry:cuda:0"), ("cpu", "dry:cpu")):
+            with tempfile.TemporaryDirectory() as out:
+                status, said, err = run([sys.executable, RACE, "--ebb", EBB, "--ops", OPS, "--dry", "--out", out,
+                                         "--device", device])
+                self.assertEqual(status, 0, err)
+                estimates = [shlex.split(c) for c in json.loads(said)["commands"] if " estimate " in c]
+                self.assertTrue(estimates and all(dry in words for words in estimates), (device, estimates))
 
     def test_nothing_is_written_where_it_is_called(self):
         with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory() as temporary:
@@ -157,12 +165,16 @@ class Script(unittest.TestCase):
 
     def test_wrong_options_are_refused_before_anything_is_built(self):
         for options, env, what in ((("--steps", "0"), {}, "--steps"), (("--dtypes", "f99"), {}, "f99"),
-                                   (("--stepz", "3"), {}, "--stepz"),
+                                   (("--stepz", "3"), {}, "--stepz"), (("--dr",), {}, "--dr"),
+                                   (("--out", "/dev/null"), {}, '"/dev/null": File exists; expected a folder'),
                                    ((), {"EBB_GPU_BUILD_SECONDS": "5m"}, "EBB_GPU_BUILD_SECONDS=5m: expected a whole")):
             status, out, err = self.script(*options, cmake="echo built >&2", **env)
             self.assertEqual((status, out), (2, ""), options)
             self.assertIn(what, err)
             self.assertNotIn("built", err)
+
+    def test_a_check_of_the_options_builds_nothing(self):
+        self.assertEqual(self.script("--check", cmake="echo built >&2"), (0, "", ""))
 
     def test_a_build_without_an_end_is_ended(self):
         status, out, err = self.script(cmake=NEVER_ENDS, EBB_GPU_BUILD_SECONDS="1")
